@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
+from typing import Any
 
 import pytest
 from paths import ROOT
@@ -16,8 +18,17 @@ MODULES = sorted(
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
+class Finder(doctest.DocTestFinder):
+    """Finds the examples of decorated functions as well, such as those of the operators."""
+
+    def _from_module(self, module: Any, object: Any) -> bool:
+        return super()._from_module(module, inspect.unwrap(object))  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name):
-    failed, attempted = doctest.testmod(importlib.import_module(name), optionflags=FLAGS)
-    assert attempted > 0
-    assert failed == 0
+    runner = doctest.DocTestRunner(optionflags=FLAGS)
+    for test in Finder(exclude_empty=True).find(importlib.import_module(name)):
+        runner.run(test)
+    assert runner.tries > 0
+    assert runner.failures == 0

@@ -6,6 +6,7 @@ import math
 
 import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -245,3 +246,17 @@ def test_limits():
     assert DType.INT8.limits(unsigned=True) == (0, 255)
     with pytest.raises(TypeError, match="FP32 is not an integer type"):
         DType.FP32.limits()
+
+
+@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0, 5)])
+def test_arrays_that_hold_a_value(dtype: DType, shape: tuple[int, ...]):
+    zeros = dtype.zeros(shape)
+    assert ((zeros.dtype, zeros.shape),) == dtype.parts(shape)
+    assert not zeros.astype(bool).any()
+    assert dtype.accepts(zeros)
+    assert not dtype.accepts(zeros.astype(np.complex64))
+    assert dtype.nbytes(shape) == zeros.nbytes
+    with jax.enable_x64(True):
+        struct = dtype.struct(shape)
+    assert (struct.dtype, struct.shape) == (zeros.dtype, zeros.shape)

@@ -27,7 +27,7 @@ COMPUTING = [operator for operator in OPERATORS if operator.inputs]
 # XLA fuses a product into a sum; eager execution rounds the product.
 FUSED = {"DEPTHWISE_CONV2D", "RESIZE"}
 # XLA adds float products in another order if one of these operands alone is batched.
-REORDERED_ALONE = {"MATMUL": ("a", "b")}
+REORDERED_ALONE = {"MATMUL": ("a", "b"), "MATMUL_T": ("a", "b")}
 # On some processors it does so wherever this operand is batched, alone or with others.
 REORDERED = {"CONV2D": "weight", "CONV3D": "weight"}
 

@@ -32,6 +32,7 @@ LAYERS: dict[str, set[str]] = {
     "atomic": set(),
     "versions": set(),
     "dtypes": {"versions"},
+    "block_scaled": set(),
     "environment": set(),
     "html": set(),
     "progress": set(),

@@ -55,8 +55,8 @@ def convolutions(s: isa.InstructionSet) -> Iterator[Case]:
             o = test_kernels.drawn(case, 7, extreme=extreme)
             yield Case(name, [test_kernels.prepared(s, case, o)], o.sums(case))
         e = test_kernels.epilogue_of(o.bias.size, 5, double=True, per_channel=True)
-        if case.wide:
-            e = test_kernels.epilogue_of_wide(o.bias.size, 5, "i16")
+        if case.is_int16:
+            e = test_kernels.epilogue_of_int16(o.bias.size, 5, "i16")
         wanted = test_kernels.scaled(o.sums(case), e)
         yield Case(f"{name}, scaled", [test_kernels.prepared(s, case, o, e)], wanted)
 
@@ -136,15 +136,15 @@ class Machine:
 
     def call(self, number: int, kernels: Sequence[KernelCall]) -> str:
         """Writes what a call needs; its line for the program."""
-        links, arrays, _ = call.linked(kernels)
+        links, arrays, _ = call.link_kernels(kernels)
         last, images = len(kernels) - 1, arrays[0].shape[0]
-        planned = schedule.call_of(links, [last], images, operands=len(arrays), waits=False)
+        planned = schedule.plan_call(links, [last], images, operands=len(arrays), waits=False)
         planned.words[handler.HEAD.index("threads")] = 1
         library = self.folder / f"{planned.name}.so"
         if not library.exists():
             modules = {planned.name: planned.module()}
             for kernel, of in zip(kernels, planned.plans, strict=True):
-                modules[of.kind.name] = kernel.module_of(of.kind)
+                modules[of.key.name] = kernel.module_of(of.key)
             objects = [self._object(name, module) for name, module in modules.items()]
             command = [_COMPILER, "-shared", "-o", library, *objects, *self.common]
             subprocess.run(command, check=True)

@@ -96,6 +96,14 @@ def load(
       ValueError: the file has no such function.
       FileNotFoundError: there is no such file.
       TypeError: an argument is of another type.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (-1, 4))
+      >>> data = tosajax.io.to_bytes(b.graph([b.op("REVERSE", x, axis=1)]))
+      >>> tosajax.load(data, batch=8)
+      Graph('main', (x: INT8[8,4]) -> (reverse_1: INT8[8,4]), 1 node)
     """
     from tosajax import io
     from tosajax.arguments.types import count

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Writes files atomically: a file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from typing import IO, Any
 
 try:
     import fcntl
-except ImportError:  # Windows: what a process that was killed leaves stays there
+except ImportError:  # Windows: drafts of killed processes are not removed
     fcntl = None
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
-    """A file to write, which takes its place when the block ends without an error.
+    """A context with a draft file to write, which replaces `path` if the block raises no error.
 
-    Several writers of one path may overlap: the last to end wins. The file keeps the permissions of
-    the one before it, and is on the disk before it takes its place. Until then its folder holds a
-    draft. Drafts of killed processes are removed. A device or a pipe is written directly.
+    Several writers of one path may overlap: the last one to finish wins. The draft is in the same
+    folder, takes the permissions of the file it replaces, and is on the disk before it replaces it.
+    Drafts of killed processes are removed. A device or a pipe is written directly.
 
     Args:
-      path: of the file.
+      path: the path of the file.
       mode: "wb", or "w" for UTF-8 text.
 
     Raises:
-      FileNotFoundError: there is no folder for the file.
+      FileNotFoundError: the folder of the file does not exist.
       OSError: the file cannot be written; the error names the path, not the draft.
     """
     target = Path(path)
@@ -43,8 +43,8 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any
             yield file
         return
     _remove_abandoned(target.parent)
-    # In the same folder, so that the file appears in one step. The draft's name is short, as the
-    # file's may be as long as the system allows.
+    # In the same folder, so that renaming is atomic. The draft's name is short, as the file's name
+    # may have the greatest length that the system allows.
     draft = target.with_name(f"{_prefix()}{os.getpid()}-{secrets.token_hex(8)}")
     try:
         with _open_draft(draft, mode) as file:
@@ -54,7 +54,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any
             if target.exists():
                 draft.chmod(target.stat().st_mode & 0o777)
             if fcntl is None:
-                file.close()  # Windows cannot move an open file; elsewhere the lock has to last
+                file.close()  # Windows cannot move an open file; elsewhere the lock must be held
             os.replace(draft, target)
     except OSError as error:
         if error.filename is not None and os.fspath(error.filename) == os.fspath(draft):
@@ -65,13 +65,13 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a file of UTF-8 text; raises as `replacing` does."""
+    """Writes a file of UTF-8 text; raises the errors of `replacing`."""
     with replacing(path, "w") as file:
         file.write(text)
 
 
 def write_json(path: str | os.PathLike[str], value: object) -> None:
-    """Writes a value as JSON, with the strings "nan", "inf" and "-inf" for numbers it lacks.
+    """Writes a value as JSON; NaN and infinities become the strings "nan", "inf" and "-inf".
 
     Raises:
       OSError: the file cannot be written.
@@ -84,7 +84,7 @@ def write_json(path: str | os.PathLike[str], value: object) -> None:
 def write_csv(
     path: str | os.PathLike[str], columns: Sequence[str], rows: Iterable[Mapping[str, object]]
 ) -> None:
-    """Writes a table as CSV: None is an empty cell, lists and dictionaries are JSON."""
+    """Writes a table as CSV; None is an empty cell, lists and dictionaries are JSON."""
     with replacing(path, "w") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
@@ -104,13 +104,13 @@ def _cell(value: object) -> object:
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:
-    """Raises FileNotFoundError where there is no folder for a file, before any work is done."""
+    """Raises FileNotFoundError if the folder of a file does not exist, before any work is done."""
     if not Path(path).parent.is_dir():
         raise FileNotFoundError(f"there is no folder for {path}")
 
 
 def _prefix() -> str:
-    """How names of drafts begin on this machine, as locks of other machines may not show here."""
+    """The prefix of drafts of this machine, as locks of other machines may be invisible here."""
     return f".tosajax-{hashlib.sha256(platform.node().encode()).hexdigest()[:8]}-"
 
 
@@ -119,12 +119,12 @@ def _encoding(mode: str) -> str | None:
 
 
 def _open_draft(draft: Path, mode: str) -> IO[Any]:
-    """A new file, locked for as long as it is open, so that others leave it alone."""
+    """Opens a new file with a lock, which keeps other processes from removing it."""
     while True:
         file = open(draft, mode.replace("w", "x"), encoding=_encoding(mode))  # noqa: SIM115
         if not _lock(file, wait=True) or draft.exists():
             return file
-        # Another process found it before it was locked, and removed it.
+        # Another process removed it before it was locked.
         file.close()
 
 
@@ -134,15 +134,15 @@ def _lock(file: IO[Any], *, wait: bool) -> bool:
         return False
     try:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # it is another's, or this file system has no locks
+    except OSError:  # another process holds it, or this file system has no locks
         return False
     return True
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Removes drafts of killed processes: those without a lock."""
+    """Removes drafts of killed processes, which have no lock."""
     for draft in folder.glob(f"{_prefix()}*"):
-        # A draft that has gone meanwhile, or is another user's, is left alone.
+        # Ignores drafts that no longer exist or belong to another user.
         with contextlib.suppress(OSError), open(draft, "rb+") as file:
             if _lock(file, wait=False):
                 draft.unlink()

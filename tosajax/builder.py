@@ -1,4 +1,4 @@
-"""Builds graphs in Python: tensors by name, operators with the specification's arguments.
+"""Builds graphs in Python, with the operators and argument names of the specification.
 
 b = Builder()
 x = b.input("x", DType.INT8, (1, 8, 8, 1))
@@ -19,10 +19,11 @@ from numpy.typing import ArrayLike
 
 from tosajax import spec
 from tosajax.arguments.types import check_type
-from tosajax.checks import RULES, Call, Surroundings
+from tosajax.checks import RULES, Surroundings
 from tosajax.dtypes import DType, to_storage
-from tosajax.graph import Graph, Node, Source, Tensor
+from tosajax.graph import Graph, Node, Source, Tensor, arguments
 from tosajax.validation import refuse
+from tosajax.validation.certain import output_shapes
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -31,7 +32,7 @@ _T = TypeVar("_T")
 def _whole(
     method: Callable[Concatenate[Builder, _P], _T],
 ) -> Callable[Concatenate[Builder, _P], _T]:
-    """A method that adds all or, where it raises an error, nothing."""
+    """Wraps a method so that an error undoes everything it added to the Builder."""
 
     @functools.wraps(method)
     def add(self: Builder, *args: _P.args, **options: _P.kwargs) -> _T:
@@ -50,9 +51,18 @@ def _whole(
 
 
 class Builder:
-    """Collects tensors and nodes; `graph` freezes them. Nothing is validated here.
+    """Collects tensors and nodes; `graph` freezes them.
 
-    A method that raises an error leaves the Builder as it was.
+    Only operands that leave an output's type or shape undetermined are checked; `validate` checks
+    the graph. A method that raises an error leaves the Builder unchanged.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 8, 8, 4))
+      >>> y = b.op("MAX_POOL2D", x, kernel=(2, 2), stride=(2, 2), pad=(0, 0, 0, 0))
+      >>> b.graph([y])
+      Graph('main', (x: INT8[1,8,8,4]) -> (max_pool2d_1: INT8[1,4,4,4]), 1 node)
     """
 
     def __init__(self, name: str = "main") -> None:
@@ -98,16 +108,17 @@ class Builder:
         location: str | None = None,
         **attributes: Any,
     ) -> Tensor:
-        """Adds an operator of one output and returns the output.
+        """Adds an operator with one output and returns the output.
 
         Args:
-          op: operator, "CONV2D".
+          op: the operator's name, such as "CONV2D".
           inputs: tensors in the specification's order.
-          shape: output shape; by default derived from the inputs.
-          dtype: output type; needed where the input types leave it open (CAST).
-          name: output name.
-          location: where the node comes from, in the user's words.
-          attributes: by the specification's names; lists of integers may be any sequence.
+          shape: the output shape; derived from the inputs by default.
+          dtype: the output type; required if the input types do not determine it (CAST).
+          name: the output's name.
+          location: the node's origin, in the user's words.
+          attributes: attributes by the specification's names; lists of integers may be any
+            sequence.
         """
         outputs = self.ops(
             op,
@@ -133,7 +144,7 @@ class Builder:
         location: str | None = None,
         **attributes: Any,
     ) -> tuple[Tensor, ...]:
-        """Adds an operator of any number of outputs; see `op`. A shape may be None: unranked."""
+        """Adds an operator with any number of outputs; see `op`. A shape of None is unranked."""
         check_type("op", op, str, 'the name of an operator, such as "ADD"')
         spec.operator_named(op)
         for tensor in inputs:
@@ -146,6 +157,8 @@ class Builder:
                 raise ValueError(
                     f"{op} has {len(dtypes)} outputs, and there are {len(given)} {what}"
                 )
+        for name in names:
+            self._check_new(name)
         node = Node(op, tuple(t.name for t in inputs), tuple(names), attributes, location)
         if shapes is None:
             shapes = self._output_shapes(node, dtypes)
@@ -165,7 +178,7 @@ class Builder:
         *,
         initial_value: ArrayLike | None = None,
     ) -> None:
-        """Adds a VARIABLE, which `read` and `write` access here and in subgraphs."""
+        """Adds a VARIABLE, which `read` and `write` access in this graph and in subgraphs."""
         values = None if initial_value is None else to_storage(initial_value, dtype)
         tensor = self._variable(name, dtype, shape, values)
         attributes = {"name": name, "var_shape": tensor.shape, "type": spec.VarType.of(dtype)}
@@ -222,7 +235,7 @@ class Builder:
     def _output_types(
         self, op: str, inputs: Sequence[Tensor], attributes: Mapping[str, Any]
     ) -> Sequence[DType]:
-        """The output types, where the inputs determine them."""
+        """The output types that the inputs determine; an error if they do not."""
         found = possible_output_types(op, inputs, attributes, self._subgraphs)
         if len(found) != 1:
             self._refuse_operands(op, inputs, attributes, found)
@@ -231,16 +244,20 @@ class Builder:
         return found[0]
 
     def _output_shapes(self, node: Node, dtypes: Sequence[DType]) -> Sequence[tuple[int, ...]]:
-        """The output shapes, where the inputs determine them."""
-        rule = RULES[node.op].shape
-        if rule is None:
+        """The output shapes that the inputs determine; an error if they do not."""
+        if RULES[node.op].shape is None:
             raise ValueError(f"the output shape of {node.op} does not follow: give shape=")
         outputs = {n: Tensor(n, d, None) for n, d in zip(node.outputs, dtypes, strict=True)}
         try:
-            return rule(Call(node, self._tensors | outputs, Surroundings(self._subgraphs)))
-        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+            around = Surroundings(self._subgraphs)
+            return output_shapes(node, self._tensors | outputs, around)
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
             self._refuse(node, outputs)
-            raise ValueError(f"{node.title}: cannot tell the output shape: {error}") from None
+            found = arguments(spec.OPERATORS[node.op], node.inputs, spec.Kind.INPUT)
+            names = {n: (x,) if isinstance(x, str) else x for n, x in found.items()}
+            given = [f"{n} {self._tensors[x]}" for n, xs in names.items() for x in xs]
+            message = f"the output shape does not follow from {', '.join(given)}: give shape="
+            raise ValueError(f"{node.title}: {message}") from None
 
     def _refuse_operands(
         self,
@@ -249,7 +266,7 @@ class Builder:
         attributes: Mapping[str, Any],
         dtypes: Sequence[tuple[DType, ...]],
     ) -> None:
-        """Raises TosaError where a node is illegal whatever its outputs are."""
+        """Raises TosaError if the node is illegal for any outputs."""
         dtypes = dtypes or possible_output_types(op, (), attributes, self._subgraphs)
         names = [f"output_{i}" for i in range(len(dtypes[0]) if dtypes else 0)]
         node = Node(op, tuple(t.name for t in inputs), tuple(names), attributes)
@@ -258,13 +275,16 @@ class Builder:
             self._refuse(node, {name: Tensor(name, dtype, None) for name, dtype in outputs})
 
     def _refuse(self, node: Node, outputs: Mapping[str, Tensor]) -> None:
-        """Raises TosaError where a node is illegal whatever shapes its outputs have."""
+        """Raises TosaError if the node is illegal for any shapes of its outputs."""
         known = Graph((), (), self._tensors | dict(outputs), (), self._subgraphs)
         refuse(node, known, Surroundings(self._subgraphs))
 
+    def _check_new(self, name: str) -> None:
+        if name in self._tensors:
+            raise ValueError(f"tensor {name!r} exists already")
+
     def _add(self, tensor: Tensor) -> Tensor:
-        if tensor.name in self._tensors:
-            raise ValueError(f"tensor {tensor.name!r} exists already")
+        self._check_new(tensor.name)
         self._tensors[tensor.name] = tensor
         return tensor
 
@@ -277,7 +297,7 @@ class Builder:
 
 
 def _as_tuple(value: Any) -> Any:
-    """An attribute that is a sequence or an array of one axis as a tuple; others as they are."""
+    """The attribute as a tuple if it is a sequence or a 1-D array, else unchanged."""
     if getattr(value, "ndim", None) == 1:
         return tuple(np.asarray(value).tolist())
     is_sequence = isinstance(value, Sequence) and not isinstance(value, str | bytes)
@@ -290,7 +310,10 @@ def possible_output_types(
     attributes: Mapping[str, Any],
     subgraphs: Mapping[str, Graph],
 ) -> list[tuple[DType, ...]]:
-    """The output types of the type rows that match the inputs, or of a graph of control flow."""
+    """The possible output types: of the type rows that match the inputs.
+
+    For COND_IF, the output types of its then graph; for WHILE_LOOP, the input types.
+    """
     operator = spec.OPERATORS[op]
     match op:
         case "CUSTOM":

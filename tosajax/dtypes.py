@@ -9,16 +9,33 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from tosajax.versions import V1_0, Version
 
+if TYPE_CHECKING:
+    import jax
+
+
+class Part(NamedTuple):
+    """An array of a value: its NumPy type and its shape."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
 
 class DType(enum.Enum):
-    """An element type of TOSA, named as in interchange files."""
+    """An element type of TOSA, with its name in interchange files.
+
+    Example:
+      >>> import tosajax
+      >>> int48 = tosajax.DType.INT48
+      >>> int48.storage, int48.bits, int48.maximum
+      (dtype('int64'), 48, 140737488355327)
+    """
 
     BOOL = "BOOL"
     INT4 = "INT4"
@@ -35,8 +52,36 @@ class DType(enum.Enum):
 
     @property
     def storage(self) -> np.dtype:
-        """The NumPy type an array of this element type is held in."""
+        """The NumPy type that holds arrays of this element type."""
         return _FORMATS[self].storage
+
+    def parts(self, shape: Sequence[int]) -> tuple[Part, ...]:
+        """The arrays that hold a value of this type.
+
+        One array in TOSA 1.0. A block-scaled type has two, its elements and their scales, which
+        `tosajax.block_scaled.BlockScaled` holds.
+        """
+        return (Part(self.storage, tuple(shape)),)
+
+    def zeros(self, shape: Sequence[int]) -> np.ndarray:
+        """A value of zeros."""
+        ((dtype, shape),) = self.parts(shape)
+        return np.zeros(shape, dtype)
+
+    def struct(self, shape: Sequence[int]) -> jax.ShapeDtypeStruct:
+        """The type and shape of a value, for `jax.eval_shape` and `jax.jit(...).lower`."""
+        import jax
+
+        ((dtype, shape),) = self.parts(shape)
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    def accepts(self, value: np.ndarray | jax.Array) -> bool:
+        """Whether an array has the type that holds this element type."""
+        return value.dtype == self.storage
+
+    def nbytes(self, shape: Sequence[int]) -> int:
+        """Bytes of a value in memory."""
+        return sum(math.prod(part.shape) * part.dtype.itemsize for part in self.parts(shape))
 
     @property
     def is_float(self) -> bool:
@@ -48,7 +93,7 @@ class DType(enum.Enum):
 
     @property
     def bits(self) -> int:
-        """Bits of one element in a file."""
+        """The size of one element in a file, in bits."""
         return _FORMATS[self].bits
 
     @property
@@ -58,17 +103,17 @@ class DType(enum.Enum):
 
     @property
     def until(self) -> Version | None:
-        """The last version of the specification that has it; None where the newest does."""
+        """The last version of the specification that has it; None if the newest version does."""
         return _FORMATS[self].until
 
     @property
     def minimum(self) -> int:
-        """Smallest value of an integer type (-7 for int4, which is symmetric)."""
+        """The smallest value of an integer type (-7 for int4, which is symmetric)."""
         return -7 if self is DType.INT4 else -1 - self.maximum
 
     @property
     def maximum(self) -> int:
-        """Largest value of an integer type.
+        """The largest value of an integer type.
 
         Raises:
           TypeError: this is not an integer type.
@@ -78,7 +123,7 @@ class DType(enum.Enum):
         return (1 << (self.bits - 1)) - 1
 
     def limits(self, *, unsigned: bool = False) -> tuple[int, int]:
-        """Smallest and largest value of an integer type, or of unsigned integers of its bits.
+        """The smallest and largest value of an integer type, or of its unsigned counterpart.
 
         Raises:
           TypeError: this is not an integer type.
@@ -123,7 +168,7 @@ _FORMATS = {
 
 
 def packed_size(dtype: DType, count: int) -> int:
-    """Bytes that `count` elements take in a file: two int4 to a byte, six bytes to an int48."""
+    """The size of `count` elements in a file, in bytes: half a byte for int4, six for int48."""
     return -(-count * dtype.bits // 8)
 
 
@@ -166,7 +211,7 @@ def unpack(data: bytes | np.ndarray, dtype: DType, shape: Sequence[int]) -> np.n
     """Decodes the bytes of a file into an array of `dtype.storage`, the inverse of `pack`.
 
     Raises:
-      ValueError: `data` has not exactly the length that `dtype` and `shape` need.
+      ValueError: the length of `data` does not match `dtype` and `shape`.
     """
     raw = np.frombuffer(data, np.uint8)
     count = math.prod(map(int, shape))

@@ -1,4 +1,4 @@
-"""HTML of objects, in notebooks and on pages, and short texts for reprs."""
+"""HTML of objects for notebooks and pages, and short texts for reprs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-ROWS = 500  # of a table in a notebook
-_NAME = 40  # characters of a name in a repr
-_NAMES = 4  # of a list in a repr
+ROWS = 500  # the most rows of a table in a notebook
+_NAME = 40  # the most characters of a name in a repr
+_NAMES = 4  # the most items of a list in a repr
 _NUMBER = ' class="number"'
-_SHORT = 20  # of a cell that is not broken
-_CELL = 80  # characters of a cell in a notebook
+_SHORT = 20  # the most characters of a cell that is not wrapped
+_CELL = 80  # the most characters of a cell in a notebook
 # The colours of notebooks, by the names that JupyterLab, VS Code and Colab have for them; they may
 # differ from the system's, which count elsewhere.
 _INKS = ("--jp-content-font-color0", "--vscode-editor-foreground", "--colab-primary-text-color")
@@ -22,13 +22,13 @@ _BACKS = ("--jp-layout-color0", "--vscode-editor-background", "--colab-primary-s
 
 
 def _first(names: Sequence[str], otherwise: str) -> str:
-    """The first variable of CSS that there is."""
+    """A CSS value: the first of some variables that is defined."""
     return "".join(f"var({name}," for name in names) + otherwise + ")" * len(names)
 
 
 def theme(selector: str) -> str:
-    """Style: the variables --ink and --back of elements, in the colours of a notebook if in one,
-    and elsewhere light or dark as the system is.
+    """CSS that sets the variables --ink and --back of elements: to the colours of a notebook, and
+    elsewhere light or dark like the system.
     """
     light, dark = (
         f"{selector}{{--ink:{_first(_INKS, ink)};--back:{_first(_BACKS, back)}}}"
@@ -60,11 +60,11 @@ _BOX_STYLE = (
 
 
 class Cell(NamedTuple):
-    """A number in a table, with a text of its own.
+    """A number in a table that is shown as another text.
 
     Args:
-      text: shown in its place.
-      order: number to sort by; None, like NaN, comes last.
+      text: the text shown.
+      order: the number to sort by; None and NaN come last.
     """
 
     text: str
@@ -72,7 +72,7 @@ class Cell(NamedTuple):
 
 
 class Named(NamedTuple):
-    """The name of a row, and more about it in smaller letters; plain text."""
+    """The name of a row, with a note in smaller letters; plain text."""
 
     text: str
     more: str
@@ -82,12 +82,12 @@ class Named(NamedTuple):
 
 
 def printable(value: str) -> str:
-    """Text on one line."""
+    """A value as text on one line."""
     return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in value)
 
 
 def shortened(value: str, length: int) -> str:
-    """Text of at most so many characters: a longer one loses its middle."""
+    """A value as text of at most `length` characters; longer texts lose their middle."""
     value = printable(value)
     if len(value) <= length:
         return value
@@ -96,25 +96,25 @@ def shortened(value: str, length: int) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name in a repr, without its middle where it is long."""
+    """A quoted name for a repr; long names lose their middle."""
     return repr(shortened(name, _NAME))
 
 
 def listed(items: Sequence[str], most: int = _NAMES) -> str:
-    """A few items, and how many more there are."""
+    """The first items of a list, and the number of further items."""
     shown = [shortened(item, 2 * _NAME) for item in items[:most]]
     more = len(items) - len(shown)
     return ", ".join([*shown, *([f"{more} more"] if more > 0 else ())])
 
 
 def signature(inputs: Sequence[tuple[str, object]], outputs: Sequence[tuple[str, object]]) -> str:
-    """A few of the inputs and outputs in a repr: pairs of a name and a type."""
+    """The first inputs and outputs, pairs of a name and a type, for a repr."""
     ends = ([f"{shortened(n, _NAME)}: {kind}" for n, kind in side] for side in (inputs, outputs))
     return " -> ".join(f"({listed(end)})" for end in ends)
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things; the plural has an s."""
+    """A number with a noun, whose plural ends with s."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -122,12 +122,12 @@ def counted(count: int, noun: str) -> str:
 
 
 def text(value: str) -> str:
-    """Plain text as HTML, in which a character that cannot be printed is U+FFFD."""
+    """Plain text as HTML, with U+FFFD for unprintable characters."""
     return html.escape(printable(value))
 
 
 def wrappable(value: str) -> str:
-    """Plain text as HTML, whose lines break after punctuation before they do within a word."""
+    """Plain text as HTML that may wrap after punctuation, and otherwise within a word."""
     parts = re.split(r"(?<=[_/.:;,)\]-])(?=[^\W\d])", printable(value))
     return "<wbr>".join(map(html.escape, parts))
 
@@ -138,7 +138,7 @@ def note(value: str) -> str:
 
 
 def definitions(pairs: Iterable[tuple[str, str]]) -> str:
-    """Terms, plain text, and the HTML of each."""
+    """A definition list of terms, plain text, and the HTML of each."""
     items = "".join(f"<dt>{text(term)}</dt><dd>{facts}</dd>" for term, facts in pairs)
     return f"<dl>{items}</dl>"
 
@@ -150,12 +150,12 @@ def table(
     sortable: bool = False,
     named_by: int | None = None,
 ) -> str:
-    """A table in a box that scrolls.
+    """A table in a scrolling box.
 
     Args:
-      head: plain text.
-      rows: of plain text, numbers, `Cell`s, `Named`, None and what JSON holds.
-      sortable: for pages: whether a click on a column's head sorts the rows, and a form filters
+      head: the column heads, plain text.
+      rows: rows of plain text, numbers, `Cell`s, `Named`, None and JSON values.
+      sortable: for pages, whether a click on a column's head sorts the rows, and a form filters
         them.
       named_by: the column that names the rows.
     """
@@ -170,7 +170,7 @@ def table(
     body = "\n".join(_row(row, sortable, named_by) for row in rows)
     kind = ' class="sortable"' if sortable else ""
     content = f"<table{kind}><thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody></table>"
-    # Without a mouse, keys scroll the element that has the focus.
+    # Focusable, so that keys can scroll it.
     reach = ' tabindex="0" role="region" aria-label="table"' if sortable else ""
     return f'{_filter(head, numeric) if sortable else ""}<div class="table"{reach}>{content}</div>'
 
@@ -184,14 +184,14 @@ def box(
     noun: str = "row",
     named_by: int | None = None,
 ) -> str:
-    """An object in a notebook, light or dark as the notebook is.
+    """The HTML of an object in a notebook, light or dark like the notebook.
 
     Args:
-      title: plain text.
+      title: the title, plain text.
       facts: terms, plain text, and the HTML of each.
-      head: of a table, if there is one.
-      rows: of the table, of which at most `ROWS` are shown.
-      noun: for a row.
+      head: the column heads of a table, if there is one.
+      rows: the rows of the table, of which at most `ROWS` are shown.
+      noun: the noun for a row.
       named_by: see `table`.
     """
     pairs = list(facts)
@@ -226,7 +226,7 @@ def _cell(value: object, sortable: bool, names: bool) -> str:
         below = f" <small{tip}>{plain(more)}</small>" if more else ""
         return f'<th scope="row">{plain(shown)}{below}</th>'
     if order is None:
-        # Only long texts may break anywhere, so that short ones keep their columns wide enough.
+        # Only long texts may break anywhere; short texts keep their columns wide enough.
         if sortable and len(shown) > _SHORT:
             return f'<td class="text">{wrappable(shown)}</td>'
         return f"<td>{text(shown)}</td>"
@@ -235,7 +235,7 @@ def _cell(value: object, sortable: bool, names: bool) -> str:
 
 
 def _shown(value: object) -> tuple[str, str | None]:
-    """The text of a cell, and the key by which a number sorts."""
+    """The text of a cell, and the sort key of a number."""
     match value:
         case None:
             return "", None

@@ -13,7 +13,13 @@ from tosajax.versions import V1_0, Version
 
 
 class Verdict(enum.IntEnum):
-    """The three results a graph may have ("TOSA Graph Compliance", TOSA 1.0.1)."""
+    """The three results a graph may have ("TOSA Graph Compliance", TOSA 1.0.1).
+
+    Example:
+      >>> import tosajax
+      >>> max(tosajax.Verdict.VALID, tosajax.Verdict.UNPREDICTABLE).name
+      'UNPREDICTABLE'
+    """
 
     VALID = 0
     UNPREDICTABLE = 1
@@ -22,7 +28,14 @@ class Verdict(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One broken rule: where, what was found, what was wanted."""
+    """One broken rule: its place, the value found and the value expected.
+
+    Example:
+      >>> import tosajax
+      >>> error = tosajax.Verdict.ERROR
+      >>> print(tosajax.Finding(error, "conv2d.e8", "bias has 3 channels", "CONV2D 'y'"))
+      CONV2D 'y': bias has 3 channels [conv2d.e8]
+    """
 
     verdict: Verdict
     label: str  # names the rule: "conv2d.e8", "graph.cycle"
@@ -31,7 +44,7 @@ class Finding:
 
     @property
     def rule(self) -> str:
-        """What findings of one kind share: the label, or of targets what they would have to be."""
+        """The key of findings of one kind: the label, or for targets the missing support."""
         if not self.label.endswith((".profile", ".version")):
             return self.label
         _, needs, target = self.message.partition(" needs ")
@@ -39,7 +52,7 @@ class Finding:
 
     @property
     def operator(self) -> str:
-        """The operator of the node: "CONV2D"; "" for findings of the whole graph."""
+        """The operator of the node, such as "CONV2D"; "" for findings about the whole graph."""
         return (self.node or "").partition(" ")[0]
 
     def __str__(self) -> str:
@@ -53,9 +66,19 @@ class Report:
 
     Args:
       findings: broken rules.
-      needs: profiles and extensions that support all operators; None where no target supports one
-        of them.
-      version: the first of the specification that has all of the graph.
+      needs: profiles and extensions that support all operators; None if no target supports one of
+        them.
+      version: the first version of the specification that has every part of the graph.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.FP32, (2,))
+      >>> report = tosajax.validate(b.graph([b.op("TANH", x)]), "PRO-INT")
+      >>> report.errors[0].label
+      'tanh.profile'
+      >>> report.needs
+      ('PRO-FP',)
     """
 
     findings: tuple[Finding, ...] = ()
@@ -73,8 +96,7 @@ class Report:
     def grouped(self) -> list[tuple[Finding, ...]]:
         """The findings by rule, in the order in which each rule is first broken.
 
-        All operators share the rule that a target has to support them; those that need the same of
-        it are one group.
+        Operators that the target does not support are grouped by the support they need.
         """
         groups: dict[tuple[Verdict, str], list[Finding]] = {}
         for finding in self.findings:
@@ -82,7 +104,7 @@ class Report:
         return [tuple(group) for group in groups.values()]
 
     def brief(self, most: int = 3) -> str:
-        """A line for each finding; of a rule that many break, the counts and a few examples."""
+        """A line for each finding; counts and a few examples for a rule that many nodes break."""
         return "\n".join(line for group in self.grouped() for line in _brief(group, most))
 
     def raise_errors(self) -> None:
@@ -114,7 +136,7 @@ class Report:
 def _brief(group: Sequence[Finding], most: int) -> Iterator[str]:
     """The lines of findings that share a rule."""
     first, count = group[0], len(group)
-    if count <= most + 2:  # as many lines
+    if count <= most + 2:  # the summary would have as many lines
         yield from (f"{f.verdict.name}: {f}" for f in group)
         return
     operators = Counter(f.operator for f in group)
@@ -128,7 +150,18 @@ def _brief(group: Sequence[Finding], most: int) -> Iterator[str]:
 
 
 class TosaError(ValueError):
-    """The graph breaks a rule of the specification; `report` lists all findings."""
+    """The graph breaks a rule of the specification; `report` lists all findings.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.FP32, (2,))
+      >>> try:
+      ...     tosajax.compile(b.graph([b.op("TANH", x)]), "PRO-INT")
+      ... except tosajax.TosaError as error:
+      ...     print(error.report.errors[0].label)
+      tanh.profile
+    """
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -138,13 +171,32 @@ class TosaError(ValueError):
         super().__init__("\n".join(shown))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default pickle passes the message to `__init__`, not the report.
+        # Without it pickle passes the message, not the report, to `__init__`.
         return type(self), (self.report,), self.__dict__
 
 
 class FormatError(ValueError):
-    """The bytes are not a well-formed file of the format."""
+    """The bytes are not a well-formed file of the format.
+
+    Example:
+      >>> import tosajax
+      >>> try:
+      ...     tosajax.load(b"{}")
+      ... except tosajax.FormatError:
+      ...     print("not a well-formed file")
+      not a well-formed file
+    """
 
 
 class UnsupportedError(NotImplementedError):
-    """The file or graph is legal, but uses something that tosajax does not have."""
+    """The file or graph is legal, but uses something that tosajax does not have.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> try:
+      ...     tosajax.export(jnp.linalg.qr, jnp.ones((2, 2)))
+      ... except tosajax.UnsupportedError:
+      ...     print("TOSA does not have it")
+      TOSA does not have it
+    """

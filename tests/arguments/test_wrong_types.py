@@ -11,6 +11,7 @@ from oracle.legal_graphs import OPERATORS, ROW_IDS, ROWS, legal_graph
 
 from tosajax import DType, Graph, Node, Target, TosaError, Verdict, spec, validate
 from tosajax.graph import arguments
+from tosajax.versions import VERSIONS
 
 each_row = pytest.mark.parametrize(("operator", "row"), ROWS, ids=ROW_IDS)
 each_operator = pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
@@ -146,7 +147,7 @@ def test_every_need_of_a_row(operator, row):
     lacking = frozenset.union(*row.needs)
     rest = [p for p in spec.PROFILES if p not in lacking] or list(spec.PROFILES)
     for profile in rest:
-        target = Target(frozenset([profile]), _extensions(profile) - lacking)
+        target = Target(frozenset([profile]), _extensions(profile) - lacking, version=VERSIONS[-1])
         assert (label in _labels(graph, target)) is not row.supported_by(target.names)
 
 
@@ -157,7 +158,8 @@ def test_every_subset_of_needs(operator):
     label = f"{operator.name.lower()}.profile"
     for profile in spec.PROFILES:
         for extension in (None, *sorted(_extensions(profile))):
-            target = Target(frozenset([profile]), frozenset(filter(None, [extension])))
+            extensions = frozenset(filter(None, [extension]))
+            target = Target(frozenset([profile]), extensions, version=VERSIONS[-1])
             for row, graph in graphs:
                 supported = any(need <= target.names for need in row.needs)
                 assert (label not in _labels(graph, target)) is supported, (row.mode, target)
@@ -174,11 +176,11 @@ def _target(names: frozenset[str]) -> Target:
     profiles |= {
         spec.EXTENSIONS[e][0] for e in extensions if profiles.isdisjoint(spec.EXTENSIONS[e])
     }
-    return Target(profiles, extensions | {"EXT-DYNAMIC"})
+    return Target(profiles, extensions | {"EXT-DYNAMIC"}, version=VERSIONS[-1])
 
 
 def _without(missing: str, need: frozenset[str]) -> Target | None:
     """All that a target can be without one name, or None where it would have no profile."""
     profiles = frozenset(spec.PROFILES) - {missing}
     extensions = {e for e, of in spec.EXTENSIONS.items() if not profiles.isdisjoint(of)}
-    return Target(profiles, frozenset(extensions) - {missing})
+    return Target(profiles, frozenset(extensions) - {missing}, version=VERSIONS[-1])

@@ -31,6 +31,7 @@ LINES = BROADCASTING | {
     "DEPTHWISE_CONV2D": (8, 8),
     "FFT2D": (2, 2),
     "MATMUL": (1, 0),
+    "MATMUL_T": (2, 0),
     "MAX_POOL2D": (7, 8),
     "RFFT2D": (2, 2),
     "TRANSPOSE_CONV2D": (8, 8),

@@ -1,4 +1,4 @@
-"""Rules of MATMUL: its label, and the shape against NumPy."""
+"""Rules of MATMUL and MATMUL_T: their labels, and the shapes against NumPy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,22 @@ LEGAL = {
         "a_zp": ZERO,
         "b_zp": ZERO,
         "output": (2, 3, 5),
-    }
+    },
+    "MATMUL_T": {
+        "types": "signed 8x8 with int32 accumulate",
+        "a": (2, 3, 4),
+        "b": (2, 5, 4),
+        "a_zp": ZERO,
+        "b_zp": ZERO,
+        "output": (2, 3, 5),
+    },
 }
-BOUNDARY = [("MATMUL", {"a_zp": ZERO - 128, "b_zp": ZERO + 127})]
+BOUNDARY = [
+    ("MATMUL", {"a_zp": ZERO - 128, "b_zp": ZERO + 127}),
+    ("MATMUL_T", {"a_zp": ZERO - 128, "b_zp": ZERO + 127}),
+    ("MATMUL_T", {"b": (1, 5, 4)}),
+    ("MATMUL_T", {"a": (1, 3, 4), "b": (1, 5, 4), "output": (1, 3, 5)}),
+]
 ILLEGAL = [
     (
         "matmul.e1",
@@ -32,6 +45,26 @@ ILLEGAL = [
         "matmul.e1",
         {"types": "fp8e5m2 with fp16 accumulate", "b_zp": ZERO + 1},
         "b_zp is 1, expected 0 for FP8E5M2",
+    ),
+    (
+        "matmul_t.e1",
+        {"types": "signed 16x16 with int48 accumulate", "a_zp": ZERO + 1},
+        "a_zp is 1, expected 0 for INT16",
+    ),
+    (
+        "matmul_t.e1",
+        {"types": "bf16 by fp8e5m2 to fp32", "b_zp": ZERO + 1},
+        "b_zp is 1, expected 0 for FP8E5M2",
+    ),
+    (
+        "matmul_t.e2",
+        {"a": (3, 3, 4), "output": (3, 3, 5)},
+        "b has 2 batches, expected 1 or 3, the batches of a",
+    ),
+    (
+        "matmul_t.e2",
+        {"a": (1, 3, 4), "output": (1, 3, 5)},
+        "b has 2 batches, expected 1",
     ),
 ]
 
@@ -54,3 +87,6 @@ def test_shape(derived):
         a, b = (n, rows, inner), (n, inner, columns)
         wanted = np.matmul(np.zeros(a), np.zeros(b)).shape
         assert derived("MATMUL", LEGAL["MATMUL"] | {"a": a, "b": b}) == wanted
+        for d in (n, 1):
+            operands = {"a": a, "b": (d, columns, inner)}
+            assert derived("MATMUL_T", LEGAL["MATMUL_T"] | operands) == wanted

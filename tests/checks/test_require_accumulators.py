@@ -1,4 +1,7 @@
-"""Run-time rules of sums: convolutions, MATMUL, AVG_POOL2D, REDUCE_SUM, against Python integers."""
+"""Run-time rules of sums: convolutions, MATMUL, MATMUL_T, AVG_POOL2D, REDUCE_SUM.
+
+Against Python integers.
+"""
 
 from __future__ import annotations
 
@@ -147,6 +150,11 @@ def test_matmul_int8_at_the_limits():
     b = np.stack([b, np.full_like(b, b_zp), np.full_like(b, b_zp)], axis=-1)[:, None]
     inputs = a, b, a_zp, b_zp
     check(products.matmul_require, inputs, WANTED_AT_LIMITS, out_type=DType.INT32)
+    inputs = a, b[..., ::-1].swapaxes(-1, -2), a_zp, b_zp
+    check(products.matmul_t_require, inputs, WANTED_AT_LIMITS, out_type=DType.INT32)
+    # One matrix for two batches, in the second of which sums are the zero point's.
+    inputs = np.concatenate([a, np.full_like(a, 0) + a_zp[:, :, None, None]], axis=1), *inputs[1:]
+    check(products.matmul_t_require, inputs, WANTED_AT_LIMITS, out_type=DType.INT32)
 
 
 def test_matmul_int16_at_the_limits():
@@ -158,6 +166,8 @@ def test_matmul_int16_at_the_limits():
     wanted = [{"r1": not fits(total, 48)} for total in LIMITS48]
     inputs = a[:, None, None], b[:, None, :, None], zp, zp
     check(products.matmul_require, inputs, wanted, shared=(2, 3), out_type=DType.INT48)
+    inputs = a[:, None, None], b[:, None, None], zp, zp
+    check(products.matmul_t_require, inputs, wanted, shared=(2, 3), out_type=DType.INT48)
 
 
 def _rules(require, *shapes, **attributes):
@@ -179,6 +189,9 @@ def test_matmul_rules(dtype, out_type, longest):
     for length, wanted in ((longest, set()), (longest + 1, {"r1"})):
         shapes = (1, 1, length), (1, length, 1), (1,), (1,)
         found = _rules(products.matmul_require, *((s, dtype) for s in shapes), out_type=out_type)
+        assert found == (set() if out_type.is_float else wanted)
+        shapes = (2, 1, length), (1, 1, length), (1,), (1,)
+        found = _rules(products.matmul_t_require, *((s, dtype) for s in shapes), out_type=out_type)
         assert found == (set() if out_type.is_float else wanted)
 
 

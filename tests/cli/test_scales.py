@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import small_networks as small
+from paths import DATA as ALL_DATA
 
 import tosajax
 from tosajax import Quantization, rewrite
 from tosajax.cli import main
 
+DATA = ALL_DATA / "et_scales"
 X, OUT = Quantization((0.125,), (-3,)), Quantization((0.5,), (-7,))
 
 
@@ -86,6 +88,22 @@ def test_trouble(command, scaled, arguments, words):
     assert (status, out) == (1, "")
     for word in words:
         assert word in err
+
+
+def test_layers_of_pytorch_beside_those_of_an_etrecord(command, folder):
+    """With its scales, floats of PyTorch are inputs and are compared with inner integers."""
+    with np.load(DATA / "inner_modules.npz") as file:
+        np.save("images.npy", file["x"])
+    arguments = [
+        "compare", str(DATA / "inner.tosa"), "--against", str(DATA / "inner_modules.npz"),
+        "--input", "images.npy", "--clip",
+    ]  # fmt: skip
+    status, _, err = command(*arguments)
+    assert status == 2
+    assert "expected int8 (INT8), or its scale" in err
+    out = command(*arguments, "--scales", str(DATA / "inner.etrecord"))[1]
+    for layer in ("stem", "block.conv", "pool", "fc"):
+        assert f"[{layer}]" in out
 
 
 @pytest.mark.filterwarnings("default")

@@ -36,6 +36,7 @@ CASES = {
     ),
     "FFT2D": ({"input_real": (3, 4, 16), "input_imag": (3, 4, 16)}, {}, 128, {}),
     "MATMUL": ({"a": (3, 9, 11), "b": (3, 11, 7)}, {}, 11, {}),
+    "MATMUL_T": ({"a": (3, 9, 11), "b": (1, 7, 11)}, {}, 11, {}),
     "REDUCE_SUM": ({"input": (3, 8, 5, 2)}, {"axis": 1}, 8, {"axis": 1}),
     "RFFT2D": ({"input_real": (3, 8, 4)}, {}, 32, {}),
     "TRANSPOSE_CONV2D": (
@@ -51,8 +52,10 @@ def _rows(op: str) -> list[tuple[DType, DType]]:
     """The pairs of float input and output types that an operator has."""
     pairs = []
     for row in OPERATORS[op].types:
-        both = row.types.get("in_out_t")
+        both = row.types.get("in_out_t", row.types.get("a_t"))
         pair = (row.types.get("in_t", both), row.types.get("out_t", both))
+        if row.types.get("b_t", both) is not both:
+            continue
         if all(isinstance(t, DType) and t.is_float for t in pair) and pair not in pairs:
             pairs.append(pair)
     return pairs
@@ -67,7 +70,7 @@ typed = pytest.mark.parametrize(
 def _description(op: str, test_set: int, position: int, dtype: DType, out: DType) -> dict:
     _, _, terms, more = CASES[op]
     info = {"s": test_set, "ks": terms, "out_type": out.name, **more}
-    if op == "MATMUL":
+    if op in ("MATMUL", "MATMUL_T"):
         info["other_data_type"] = dtype.name
     return {"generator": "DOT_PRODUCT", "input_pos": position, "op": op, "dot_product_info": info}
 

@@ -39,6 +39,7 @@ CASES = {
         [(2, 9, 10, 4)],
     ),
     "MATMUL": ({"a": (2, 3, 5), "b": (2, 5, 4)}, {}, 5, [(2, 3, 4)]),
+    "MATMUL_T": ({"a": (2, 3, 5), "b": (1, 4, 5)}, {}, 5, [(2, 3, 4)]),
     "AVG_POOL2D": (
         {"input": (2, 6, 5, 3)},
         {"kernel": (3, 2), "stride": (1, 2), "pad": (2, 1, 0, 1)},
@@ -82,6 +83,8 @@ def _definition(op: str, inputs: dict[str, np.ndarray], *, extra: bool) -> np.nd
             return conv_oracle.transpose(wide[0], wide[1], wide[2], **attributes, extra=extra)
         case "MATMUL":
             return matmul_oracle.matmul(wide[0], wide[1])
+        case "MATMUL_T":
+            return matmul_oracle.matmul_t(wide[0], wide[1])
         case "AVG_POOL2D":
             return pool_oracle.avg_pool_float(wide[0], **attributes)
         case _:

@@ -51,8 +51,9 @@ def check_graph(graph: Graph) -> None:
     if any(-1 in (t.shape or ()) for t in graph.tensors.values()):
         return
     function, params = tosajax.lower(graph)
-    inputs = (jax.ShapeDtypeStruct(t.shape or (), t.dtype.storage) for t in graph.input_tensors)
-    jax.eval_shape(function, params, *inputs)
+    inputs = [t.dtype.struct(t.shape or ()) for t in graph.input_tensors]
+    with jax.enable_x64(True):  # else JAX narrows the int64 that int48 is held in
+        jax.eval_shape(function, params, *inputs)
 
 
 REFUSALS = (FormatError, TosaError, UnsupportedError, Refused)

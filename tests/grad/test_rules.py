@@ -102,6 +102,14 @@ LINEAR: dict[str, tuple[Any, Any, list[Any]]] = {
         products.matmul, functools.partial(ops.matmul, out_type=DType.INT32),
         [draw((2, 3, 4)), draw((2, 4, 5)), draw((1,)), draw((1,))],
     ),
+    "matmul_t": (
+        products.matmul_t, functools.partial(ops.matmul_t, out_type=DType.INT32),
+        [draw((2, 3, 4)), draw((2, 5, 4)), draw((1,)), draw((1,))],
+    ),
+    "matmul_t, one matrix": (
+        products.matmul_t, functools.partial(ops.matmul_t, out_type=DType.INT32),
+        [draw((2, 3, 4)), draw((1, 5, 4)), draw((1,)), draw((1,))],
+    ),
     "add": (elementwise_binary.add, ops.add, WIDE),
     "sub": (elementwise_binary.sub, ops.sub, WIDE),
     "mul": (elementwise_binary.mul, ops.mul, [*PAIR, ZERO]),

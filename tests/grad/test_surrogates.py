@@ -124,6 +124,7 @@ REAL: dict[str, Real] = {
     "FFT2D": lambda real, imag, *, inverse, **_: fft_oracle.transform(real, imag, inverse=inverse),
     "RFFT2D": rfft2d,
     "MATMUL": lambda a, b, a_zp, b_zp, **_: matmul_oracle.matmul(a - a_zp, b - b_zp),
+    "MATMUL_T": lambda a, b, a_zp, b_zp, **_: matmul_oracle.matmul_t(a - a_zp, b - b_zp),
     "CLAMP": clamp,
     "ERF": lambda x, **_: elementwise_oracle.erf(x),
     "SIGMOID": lambda x, **_: elementwise_oracle.sigmoid(x),
@@ -171,7 +172,7 @@ POSITIVE = {"LOG", "POW", "RSQRT"}
 # With second derivatives, in one type row; of other operators those of integers are 0.
 CONVOLUTIONS = ("CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")
 CURVED = {
-    **dict.fromkeys((*CONVOLUTIONS, "MATMUL"), "signed 8x8 with int32 accumulate"),
+    **dict.fromkeys((*CONVOLUTIONS, "MATMUL", "MATMUL_T"), "signed 8x8 with int32 accumulate"),
     "INTDIV": "signed 32",
     "MUL": "signed 32",
     "RESCALE": "8-bit to 8-bit",

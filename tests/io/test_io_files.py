@@ -108,6 +108,7 @@ def _archive(*names: str) -> bytes:
         (b"\x93NUMPY\x01\0v\0", "a NumPy array", "arrays are inputs of a graph"),
         (_archive("x.npy"), "a NumPy archive", "arrays are inputs"),
         (_archive("m/data.pkl", "m/data/0"), "a PyTorch file", "it has weights, and no graph"),
+        (_archive("ETRECORD_V0"), "an ETRecord of ExecuTorch", "--scales reads it"),
         (_archive("m/models/model.json"), "a program of torch.export", "converted to TOSA"),
         (_archive("config.json", "model.weights.h5"), "a Keras model", "converted to TOSA"),
         (_archive("a"), "a ZIP archive", "unpacked"),

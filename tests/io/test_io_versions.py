@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tosajax import io, spec
+from tosajax import Builder, DType, io, spec
 from tosajax.io import flatbuffer, schema, tosa_file
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.versions import V1_1
@@ -108,6 +108,23 @@ def test_written_version_is_the_one_that_the_graph_needs(small_graph, monkeypatc
         assert (graph, graph.source.version) == (small_graph, "1.1.0-draft")
 
 
+def test_operators_of_1_1_are_written_as_the_draft(tmp_path):
+    """MATMUL_T in each format, and refused by name in those that have TOSA 1.0 only."""
+    b = Builder()
+    x, w = b.input("x", DType.INT8, (2, 3, 4)), b.input("w", DType.INT8, (1, 5, 4))
+    zero = b.const([0], DType.INT8)
+    graph = b.graph(outputs=[b.op("MATMUL_T", x, w, zero, zero, name="y")])
+    for name in ("graph.tosa", "graph.json", "graph.mlir"):
+        io.save(graph, tmp_path / name)
+        assert io.load(tmp_path / name) == graph
+    assert io.load(tmp_path / "graph.tosa").source.version == "1.1.0-draft"
+    assert io.load(tmp_path / "graph.json").source.version == "1.1.0-draft"
+    for name in ("graph.spv", "graph.vgf"):
+        with pytest.raises(UnsupportedError, match=r"MATMUL_T .y. needs TOSA 1\.1: the"):
+            io.save(graph, tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
 def _first(root: dict, kind: str) -> dict:
     return root["regions"][0]["blocks"][0][kind][0]
 
@@ -147,9 +164,9 @@ def test_json_of_1_1_names_an_operator(small_graph, tmp_path):
     io.save(small_graph, tmp_path / "graph.json")
     root = json.loads((tmp_path / "graph.json").read_text())
     _first(root, "operators").update(
-        op="MATMUL_T", attribute_type="MatMulTAttribute", attribute={"later": 1}
+        op="DIM", attribute_type="DimAttribute", attribute={"later": 1}
     )
-    with pytest.raises(UnsupportedError, match="operator MATMUL_T is"):
+    with pytest.raises(UnsupportedError, match="operator DIM is"):
         io.load(json.dumps(root).encode())
 
 

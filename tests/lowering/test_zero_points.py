@@ -131,7 +131,7 @@ def test_no_other_input_is_read_on_the_host(monkeypatch):
 
 def test_each_example_has_its_zero_point(tmp_path):
     run = tosajax.compile(product(), batch=2)
-    forms = [run]
+    forms: list[tosajax.Executable | tosajax.SavedExecutable] = [run]
     for name, open_batch in (("fixed", False), ("open", True)):
         run.save(tmp_path / name, open_batch=open_batch)
         forms.append(tosajax.load_executable(tmp_path / name))

@@ -1,4 +1,4 @@
-"""The native kernel of ADD and SUB beside its definition, on every instruction set at hand."""
+"""The native kernel of ADD and SUB equals its definition, on each instruction set here."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_every_pair_of_bytes(s: InstructionSet, rounds: tuple[bool, ...], op: st
         np.testing.assert_array_equal(fn(*EVERY_PAIR), added(op, EVERY_PAIR, scales, e))
 
 
-# As converters write sums: more bits first. Then factors below 1, large and small shifts.
+# Converters scale to more bits first. Then follow factors below 1, and large and small shifts.
 MORE_BITS = [(2**30, 10), (2**30, 11), (2**30, 16)]
 NEXT = [(2**30 + 1, 31), (2**31 - 1, 32), (1623821475, 33), (2**30, 40), (1, 62), (0, 2)]
 
 
 def twice(seed: int, doubles: tuple[bool, bool], which: str) -> Any:
-    """The scales of a sum whose left, right or both operands are scaled twice."""
+    """Scales of an addition whose left, right or both operands are scaled twice."""
     rng = np.random.default_rng(seed)
     (left, right), e = drawn(seed)
 
@@ -70,7 +70,7 @@ def test_operands_that_are_scaled_twice(s: InstructionSet, which: str, doubles: 
 
 @pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("s", SETS)
-def test_nothing_else_is_touched_by_what_is_scaled_twice(s: InstructionSet, at_end: bool):
+def test_only_buffers_are_touched_where_operands_are_scaled_twice(s: InstructionSet, at_end: bool):
     inputs, (scales, e) = images(8, 3, 5, 7), twice(2, (True, True), "both")
     found = native_calls.call(call.add(s, "ADD", inputs, scales, e), at_end=at_end)
     np.testing.assert_array_equal(found, added("ADD", inputs, scales, e))
@@ -80,7 +80,7 @@ def test_nothing_else_is_touched_by_what_is_scaled_twice(s: InstructionSet, at_e
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("s", SETS)
 def test_scales_of_all_sizes(s: InstructionSet, double: bool, ends: tuple[int, int]):
-    """Of the left operand; the result shows the lowest or the highest bits of its sums."""
+    """The left operand has each scale; results show the lowest or the highest bits of the sums."""
     pairs = list(itertools.product([0, 1, 3, 2**16, 2**30, 2**30 + 1, 2**31 - 1], range(2, 63)))
     multiplier, shift = (np.asarray(column)[:, None] for column in zip(*pairs, strict=True))
     zero, one = np.zeros((1, 256), np.int8), (np.array([2**30]), np.array([30]))
@@ -101,14 +101,14 @@ def test_scales_of_all_sizes(s: InstructionSet, double: bool, ends: tuple[int, i
 
 
 @pytest.mark.parametrize("s", SETS)
-def test_known_scales_of_all_sizes(s: InstructionSet):
-    """Of the left operand; what is known of a scale chooses how it is computed."""
+def test_constant_scales_of_all_sizes(s: InstructionSet):
+    """The left operand has each constant scale, which chooses a `ByteScaleForm`."""
     zero, one = np.zeros((1, 256), np.int8), (np.array([2**30]), np.array([30]))
     factors = [0, 1, 4, 2**16, 3 * 2**15, 2**30, 2**30 + 2**15, 2**30 + 1, 2**31 - 1]
     for (m, n), low in itertools.product(itertools.product(factors, range(2, 20)), (False, True)):
         e = call.Epilogue(np.array([2**30]), np.array([30 if low else 54]), 0, -128, 127, False)
-        known = call.Scaling(np.array([5]), np.array([m]), np.array([n]), False)
-        scales = known, call.Scaling(zero[0, :1], *one, False)
+        left = call.Scaling(np.array([5]), np.array([m]), np.array([n]), False)
+        scales = left, call.Scaling(zero[0, :1], *one, False)
         inputs = BYTES[None], zero
         found = native_calls.call(call.add(s, "ADD", inputs, scales, e))
         np.testing.assert_array_equal(found, added("ADD", inputs, scales, e), err_msg=f"{m} {n}")
@@ -117,7 +117,7 @@ def test_known_scales_of_all_sizes(s: InstructionSet):
 @pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("shape", [(1, 16), (1, 17), (3, 5, 7), (2, 31), (1, 260, 257)])
 @pytest.mark.parametrize("s", SETS)
-def test_nothing_is_touched_but_the_buffers(s: InstructionSet, shape: tuple[int, ...], at_end):
+def test_only_buffers_are_touched(s: InstructionSet, shape: tuple[int, ...], at_end):
     inputs, (scales, e) = images(1, *shape), drawn(2)
     found = native_calls.call(call.add(s, "ADD", inputs, scales, e), at_end=at_end)
     np.testing.assert_array_equal(found, added("ADD", inputs, scales, e))
@@ -136,7 +136,7 @@ def test_threads(size: int, when: str, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("shared", [(), (0,), (1,)])
 def test_examples_are_joined(shared: tuple[int, ...]):
-    """Those of both operands, or of one where the other is the same for all."""
+    """`vmap` over both operands, or over one of them, makes one call."""
     left, right = images(5, 6, 1, 9, 7)
     scales, e = drawn(6)
     axes = tuple(None if i in shared else 0 for i in range(2))
@@ -153,7 +153,7 @@ def test_examples_are_joined(shared: tuple[int, ...]):
 
 
 def test_scales_may_be_traced():
-    """And each may differ between examples."""
+    """Each example has scales of its own."""
     inputs = images(7, 3, 1, 40)
     every = [drawn(seed, (True, False, True)) for seed in range(3)]
 

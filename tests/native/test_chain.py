@@ -1,4 +1,4 @@
-"""Calls of several native kernels beside calls of each of them."""
+"""A call of several native kernels equals calls of each of them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Network:
         return call.Epilogue(multiplier, shift, zero_point, -120, 119, False)
 
     def _halves(self) -> tuple[tuple[call.Scaling, call.Scaling], call.Epilogue]:
-        """Of a sum: about half of each term."""
+        """Scales of an addition that keep about half of each operand."""
 
         def numbers(multiplier: int, shift: int) -> tuple[np.ndarray, np.ndarray]:
             return np.array([multiplier], np.int32), np.array([shift], np.int8)
@@ -66,7 +66,7 @@ class Network:
     def convolved(
         self, x: Any, out: int, size: int, stride: int = 1, other: Any = None, *, deep: bool = True
     ) -> Placeholder:
-        """A convolution, perhaps depthwise, or with a term that is added."""
+        """A convolution; depthwise unless `deep`, with a fused addition if `other` is given."""
         ic = x.shape[3]
         shape = (out, size, size, ic) if deep else (size, size, ic, 1)
         weight = self.rng.integers(-127, 128, shape).astype(np.int8)
@@ -91,7 +91,7 @@ class Network:
 
 
 def residual(images: int, s: InstructionSet = S) -> list[KernelCall]:
-    """Kernels of all kinds, some results of which are read twice, or late."""
+    """Kernels of all kinds; some results are read twice, or late."""
     rng = np.random.default_rng(1)
     n = Network(rng.integers(-128, 128, (images, 16, 16, 3)).astype(np.int8), s)
     first = n.convolved(n.x, 16, 3)
@@ -109,14 +109,14 @@ LAST = len(residual(1)) - 1
 
 
 def test_all_results_differ():
-    """From image to image, and most do not saturate: each kernel matters to the last one."""
+    """Results vary between images, and few saturate: each kernel matters to the last one."""
     for result in one_by_one(residual(4)):
         assert result.astype(float).std(0).mean() > 5
         assert np.mean(np.abs(result.astype(int)) > 118) < 0.5
 
 
 def one_by_one(kernels: Sequence[KernelCall]) -> list[np.ndarray]:
-    """The result of each kernel, by a call of its own."""
+    """The result of each kernel, each from a call of its own."""
     made: list[Any] = []
     for kernel in kernels:
         operands = (made[o.number] if isinstance(o, Placeholder) else o for o in kernel.operands)
@@ -148,7 +148,7 @@ def test_results(images: int, workers: int, at_end: bool, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("outputs", [[0], [2, LAST], [*range(LAST + 1)], [LAST, 3, 0]])
 @pytest.mark.parametrize("images", [1, 12])
-def test_any_results_may_be_wanted(images: int, outputs: list[int], monkeypatch):
+def test_any_results_may_be_outputs(images: int, outputs: list[int], monkeypatch):
     monkeypatch.setattr(tiling, "threads", lambda: 2)
     check(residual(images), outputs, pool=Pool(2))
 
@@ -157,16 +157,16 @@ def test_any_results_may_be_wanted(images: int, outputs: list[int], monkeypatch)
 @pytest.mark.parametrize("image", [0, 7000, 2**20])
 @pytest.mark.parametrize("images", [0, 20000, 2**17])
 def test_rounds_of_all_lengths(weights: int, image: int, images: int, monkeypatch):
-    """A cache of any size."""
+    """Rounds are right for caches of any size."""
     monkeypatch.setattr(tiling, "threads", lambda: 2)
-    monkeypatch.setattr(schedule, "_WEIGHTS", weights)
-    monkeypatch.setattr(schedule, "_IMAGE", image)
-    monkeypatch.setattr(schedule, "_IMAGES", images)
+    monkeypatch.setattr(schedule, "_MAX_WEIGHT_BYTES", weights)
+    monkeypatch.setattr(schedule, "_MAX_IMAGE_BYTES", image)
+    monkeypatch.setattr(schedule, "_MAX_GROUP_BYTES", images)
     check(residual(24), [LAST], pool=Pool(2))
 
 
 def test_groups_do_not_overwrite_what_others_read(monkeypatch):
-    """A round makes more than it reads, of which the next group needs the rest."""
+    """A round whose output is larger than its input spares the inputs of later groups."""
     monkeypatch.setattr(tiling, "threads", lambda: 2)
     rng = np.random.default_rng(0)
     n = Network(rng.integers(-128, 128, (16, 8, 8, 16)).astype(np.int8))
@@ -175,7 +175,7 @@ def test_groups_do_not_overwrite_what_others_read(monkeypatch):
         made = n.convolved(made, out, 3)
     wanted = one_by_one(n.kernels)
     rounds = [schedule._Round(range(begin, begin + 2), 16) for begin in (0, 2, 4)]
-    monkeypatch.setattr(schedule._Planning, "_rounds", lambda self, images: iter(rounds))
+    monkeypatch.setattr(schedule._CallPlanner, "_rounds", lambda self, images: iter(rounds))
     check(n.kernels, [5], wanted, pool=Pool(2))
 
 
@@ -189,7 +189,7 @@ def test_threads(images: int, size: int, when: str, monkeypatch):
 
 @pytest.mark.parametrize("images", [2, 64])
 def test_threads_have_memory_of_their_own(images: int, monkeypatch):
-    """They are at work at the same time, as each kernel takes a while."""
+    """Kernels take long enough for threads to work at the same time."""
     monkeypatch.setattr(tiling, "threads", lambda: 3)
     rng = np.random.default_rng(0)
     size = 16 if images > 2 else 80
@@ -210,7 +210,7 @@ def test_nothing_stays_on_the_heap(images: int, monkeypatch):
 
 
 def deep(images: int) -> list[KernelCall]:
-    """Kernels all of whose results are of one size."""
+    """Convolutions whose results all have one size."""
     n = Network(np.zeros((images, 64, 64, 16), np.int8))
     made: Any = n.x
     for _ in range(20):
@@ -218,9 +218,9 @@ def deep(images: int) -> list[KernelCall]:
     return n.kernels
 
 
-def planned(kernels: Sequence[KernelCall], outputs: Sequence[int]) -> schedule._Planning:
-    links, arrays, _ = call.linked(kernels)
-    return schedule._Planning(links, outputs, arrays[0].shape[0], len(arrays))
+def planned(kernels: Sequence[KernelCall], outputs: Sequence[int]) -> schedule._CallPlanner:
+    links, arrays, _ = call.link_kernels(kernels)
+    return schedule._CallPlanner(links, outputs, arrays[0].shape[0], len(arrays))
 
 
 @pytest.mark.parametrize(
@@ -228,22 +228,22 @@ def planned(kernels: Sequence[KernelCall], outputs: Sequence[int]) -> schedule._
     [(1, [19], 2, 4), (1, [*range(20)], 0, 2), (32, [19], 4, 8)],
 )
 def test_tensors_share_memory(images: int, outputs: list[int], least: int, most: int, monkeypatch):
-    """What is no longer needed gives its place to others; a thread has that of its images."""
+    """A result takes the memory of one that is dead; a thread has memory for one group."""
     monkeypatch.setattr(tiling, "threads", lambda: 2)
     size = planned(deep(images), outputs).call(waits=False).workspace
     assert least * 64 * 64 * 16 <= size < most * 64 * 64 * 16
 
 
 def test_rounds(monkeypatch):
-    """Few images are cut for all threads, and many are grouped for each."""
+    """All threads share the kernels of few images; groups of many images have one thread each."""
     monkeypatch.setattr(tiling, "threads", lambda: 2)
     few = planned(deep(3), [19]).rounds
     assert [(len(r.numbers), r.groups) for r in few] == [(1, 0)] * 20
     assert [(len(r.numbers), r.groups) for r in planned(deep(4), [19]).rounds] == [(20, 4)]
-    monkeypatch.setattr(schedule, "_WEIGHTS", 4 * 2600)
+    monkeypatch.setattr(schedule, "_MAX_WEIGHT_BYTES", 4 * 2600)
     parts = planned(deep(8), [19]).rounds
     assert [(len(r.numbers), r.groups) for r in parts] == [(4, 8)] * 5
-    monkeypatch.setattr(schedule, "_IMAGE", 0)
+    monkeypatch.setattr(schedule, "_MAX_IMAGE_BYTES", 0)
     assert {r.groups for r in planned(deep(8), [19]).rounds} == {0}
 
 
@@ -261,8 +261,8 @@ def test_examples_are_joined():
 
 
 @pytest.mark.parametrize("number", [0, 4, LAST])
-def test_settings_are_mapped(number: int):
-    """Weights of one kernel, which are an operand that each example has of its own."""
+def test_weights_are_mapped(number: int):
+    """`vmap` over the weights of one kernel."""
     kernels = residual(2)
     x, weight, *others = kernels[number].operands
     weights = np.stack([np.roll(weight, at) for at in range(3)])

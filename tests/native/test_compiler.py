@@ -1,4 +1,4 @@
-"""Machine code on disk."""
+"""Machine code is compiled once, kept on disk, and fits the processor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_it_is_compiled_once(folder, compilations):
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
-def test_a_damaged_file_is_made_again(folder, compilations, damage):
+def test_a_damaged_file_is_compiled_again(folder, compilations, damage):
     compiler.engine(TEXT, S)
     (file,) = folder.iterdir()
     whole = file.read_bytes()
@@ -77,7 +77,7 @@ def test_code_of_a_module_is_the_same_in_each_process():
 
 
 def test_what_the_system_withholds_is_not_used(monkeypatch):
-    """As AVX-512 or SVE, which LLVM takes processors of some names to have."""
+    """LLVM assumes AVX-512 or SVE by the name of the processor."""
     monkeypatch.setattr(compiler, "features", lambda: {"avx2": True, "avx512f": False})
     s = next(s for s in isa.SETS if s.features == ("avx2",))
     _, features = compiler._target(s)
@@ -87,10 +87,11 @@ def test_what_the_system_withholds_is_not_used(monkeypatch):
 
 @pytest.mark.parametrize("has", [True, False])
 @pytest.mark.parametrize("machine", ["aarch64", "arm64"])
-def test_the_system_is_asked_what_llvm_does_not_look_for(machine, has, monkeypatch):
+def test_features_that_llvm_does_not_detect_come_from_the_system(machine, has, monkeypatch):
     monkeypatch.setattr(isa.platform, "machine", lambda: machine)
     monkeypatch.setattr(isa.llvm, "get_host_cpu_features", lambda: {"neon": True})
-    monkeypatch.setattr(isa, "_arm_has", lambda how: has and how is isa._OF_ARM["dotprod"])
+    dotprod = isa._ARM_FEATURES["dotprod"]
+    monkeypatch.setattr(isa, "_arm_has", lambda feature: has and feature is dotprod)
     isa.usable.cache_clear()
     try:
         assert [s.name for s in isa.usable()] == ["dotprod"] * has + ["portable"]
@@ -99,7 +100,7 @@ def test_the_system_is_asked_what_llvm_does_not_look_for(machine, has, monkeypat
 
 
 @pytest.mark.parametrize("answer", [0, -1])
-def test_tiles_are_used_where_the_system_gives_room_for_them(answer, monkeypatch):
+def test_tiles_are_used_where_the_system_permits_them(answer, monkeypatch):
     class Library:
         def syscall(self, *numbers: int) -> int:
             assert numbers == (158, 0x1023, 18)

@@ -1,4 +1,4 @@
-"""Each instruction set's kernels are made of its instructions, whatever this processor has."""
+"""Kernels compile to their instruction set's instructions, whatever this processor has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tosajax.native.kernels import convolution, depthwise, matmul
 from tosajax.native.kernels.epilogue import EpilogueKey
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
-# What multiplies in products, and in vectors.
+# The instruction that multiplies: in products, and in depthwise convolutions.
 WANTED = {
     "amx-int8": ("tdpbssd", "vpdpbusd"),
     "avx512-vnni": ("vpdpbusd", "vpdpbusd"),
@@ -48,17 +48,17 @@ def has(text: str, instruction: str) -> bool:
 
 @pytest.mark.parametrize("s", [s for s in isa.SETS if s.machine], ids=lambda s: s.name)
 def test_instructions(s: isa.InstructionSet):
-    of_products, of_vectors = WANTED[s.name]
+    in_products, in_depthwise = WANTED[s.name]
     end = EpilogueKey(s, False, True, s.lanes, out="i8")
     products = [
         convolution.module_of(convolution.KernelKey(s, 4, 2, 0, True, end)),
         matmul.module_of(matmul.KernelKey(s, 4, 2, 0, 0, True, end)),
     ]
     for module in products:
-        assert has(assembly(module, s), of_products)
+        assert has(assembly(module, s), in_products)
     window = depthwise.module_of(depthwise.KernelKey(s.vector_set, 3, 3, 4, False, end))
     text = assembly(window, s.vector_set)
-    assert has(text, of_vectors)
+    assert has(text, in_depthwise)
     assert not has(text, "ldtilecfg")
 
 
@@ -68,7 +68,7 @@ def test_tiles_are_shaped_and_released():
     text = assembly(convolution.module_of(convolution.KernelKey(s, 20, 2, 1, False, end)), s)
     used = [line.split()[0] for line in text.splitlines() if line.strip()]
     assert [used.count(name) for name in ("ldtilecfg", "tilerelease")] == [1, 1]
-    # Two groups of pixels by two vectors of channels, and by the one that is left.
+    # Two groups of pixels by two vectors of channels, and by the one vector of the last block.
     assert [used.count(name) for name in ("tilezero", "tdpbssd", "tilestored")] == [6, 6, 6]
-    assert TileAccumulators.rows_of(20) == [16, 16, 4, 4, 16, 4, 16, 16]
-    assert TileAccumulators.rows_of(7)[:2] == [7, 7]
+    assert TileAccumulators.tile_rows(20) == [16, 16, 4, 4, 16, 4, 16, 16]
+    assert TileAccumulators.tile_rows(7)[:2] == [7, 7]

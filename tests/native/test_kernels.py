@@ -1,4 +1,4 @@
-"""Native kernels beside their definition, on every instruction set of this processor."""
+"""Native convolutions equal their definition, on real and emulated instruction sets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytest.importorskip("llvmlite")
 from tosajax.native import call, tiling
 from tosajax.native.codegen import isa
 from tosajax.native.codegen.isa import InstructionSet
-from tosajax.native.codegen.requantize import UPPER
+from tosajax.native.codegen.requantize import UPPER_SHIFT
 
 pytestmark = pytest.mark.usefixtures("quick")
 EXTREMES = np.array([-128, -128, -127, -1, 0, 1, 126, 127, 127], np.int8)
@@ -33,14 +33,14 @@ class Case:
     """A convolution.
 
     Args:
-      x: shape of the input.
-      out: channels of the output; of each channel of the input, if it is depthwise.
+      x: shape of the input, [N, H, W, C].
+      out: output channels; if it is depthwise, output channels for each input channel.
       size: of the window.
       stride: of the window.
       pad: of the window.
       dilation: of the window.
       depthwise: whether it is depthwise.
-      wide: whether the input is int16.
+      is_int16: whether the input is int16.
     """
 
     x: tuple[int, int, int, int]
@@ -50,7 +50,7 @@ class Case:
     pad: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
     dilation: tuple[int, int] = (1, 1)
     depthwise: bool = False
-    wide: bool = False
+    is_int16: bool = False
 
     @property
     def window(self) -> Window:
@@ -84,19 +84,21 @@ CASES = {
     "depthwise, wide": Case((1, 3, 9, 8), 1, (1, 9), pad=((0, 0), (4, 4)), depthwise=True),
     "depthwise, large": Case((2, 56, 56, 48), 1, (3, 3), (2, 2), ((0, 1), (0, 1)), depthwise=True),
 }
-CASES |= {f"{name}, int16": dataclasses.replace(case, wide=True) for name, case in CASES.items()}
-CASES["segments that are cut, int16"] = Case((1, 2, 5, 1021), 9, wide=True)
-CASES["a round that is left, int16"] = Case((1, 5, 4, 64), 9, (3, 3), pad=ONE, wide=True)
+CASES |= {
+    f"{name}, int16": dataclasses.replace(case, is_int16=True) for name, case in CASES.items()
+}
+CASES["segments that are cut, int16"] = Case((1, 2, 5, 1021), 9, is_int16=True)
+CASES["a round that is left, int16"] = Case((1, 5, 4, 64), 9, (3, 3), pad=ONE, is_int16=True)
 
 
-# Those that run as programs of XLA's: their results are the same numbers by another way.
+# Cases that run as programs of XLA's as well; others run outside of XLA only.
 PROGRAMS = ["a product", "many pixels, copied", "some lanes", "depthwise, odd"]
 PROGRAMS += [f"{name}, int16" for name in PROGRAMS]
 
 
 @dataclasses.dataclass(frozen=True)
 class Operands:
-    """Of a case."""
+    """Operands of a case; see `call.Operands`."""
 
     x: np.ndarray
     weight: np.ndarray
@@ -104,9 +106,9 @@ class Operands:
     x_zp: np.ndarray
 
     def sums(self, case: Case) -> np.ndarray:
-        """By definition, in int64."""
-        wide = self.x.astype(np.int64) - int(self.x_zp[0])
-        padded = np.pad(wide, ((0, 0), *case.pad, (0, 0)))
+        """The accumulators by definition, int64."""
+        x = self.x.astype(np.int64) - int(self.x_zp[0])
+        padded = np.pad(x, ((0, 0), *case.pad, (0, 0)))
         height, width = case.window.out(self.x.shape)
         total = 0
         for ky, kx in itertools.product(*map(range, case.size)):
@@ -135,7 +137,7 @@ def drawn(case: Case, seed: int, *, extreme: bool = False) -> Operands:
     if case.depthwise:
         shape, channels = (*case.size, case.x[3], case.out), case.x[3] * case.out
     weight = ints(np.int8, *shape)
-    if case.wide:
+    if case.is_int16:
         bias = rng.integers(-(2**46), 2**46, channels)
         return Operands(ints(np.int16, *case.x), weight, bias, np.zeros(1, np.int16))
     x_zp = np.array([rng.choice([-128, 127, 0, 5])], np.int8)
@@ -164,12 +166,12 @@ EDGES = [(2**31 - 1, 62), (2**30, 2), (1, 31), (0, 32), (2**31 - 1, 33), (2**30,
 def epilogue_of(
     channels: int, seed: int, *, double: bool, per_channel: bool, upper: bool = False
 ) -> call.Epilogue:
-    """Scales of all sizes, or those of upper words, the largest and the least among them."""
+    """Scales of all sizes, or only those for upper words; largest and least included."""
     rng = np.random.default_rng(seed)
     count = channels if per_channel else 1
     multiplier = rng.integers(2**30, 2**31, count)
-    shift = rng.integers(UPPER if upper else 28, 50, count)
-    edges = [edge for edge in EDGES if not upper or edge[1] >= UPPER]
+    shift = rng.integers(UPPER_SHIFT if upper else 28, 50, count)
+    edges = [edge for edge in EDGES if not upper or edge[1] >= UPPER_SHIFT]
     for at, (m, s) in zip(range(0, count, 3) if per_channel else (), edges, strict=False):
         multiplier[at], shift[at] = m, s
     low, high = sorted(rng.integers(-128, 128, 2).tolist())
@@ -179,15 +181,15 @@ def epilogue_of(
     )
 
 
-WIDE_EDGES = [(2**15 - 1, 62), (2**14, 2), (1, 31), (0, 32), (2**15 - 1, 16), (1, 47), (2**14, 33)]
+INT16_EDGES = [(2**15 - 1, 62), (2**14, 2), (1, 31), (0, 32), (2**15 - 1, 16), (1, 47), (2**14, 33)]
 
 
-def epilogue_of_wide(channels: int, seed: int, out: str) -> call.Epilogue:
-    """Scales of int48 sums, the largest and the least among them."""
+def epilogue_of_int16(channels: int, seed: int, out: str) -> call.Epilogue:
+    """Scales of int48 accumulators; largest and least included."""
     rng = np.random.default_rng(seed)
     count = channels if seed % 2 else 1
     multiplier, shift = rng.integers(2**14, 2**15, count), rng.integers(20, 48, count)
-    for at, edge in zip(range(0, count, 2) if count > 1 else (), WIDE_EDGES, strict=False):
+    for at, edge in zip(range(0, count, 2) if count > 1 else (), INT16_EDGES, strict=False):
         multiplier[at], shift[at] = edge
     half = 2 ** (int(out[1:]) - 1)
     low, high = sorted(rng.integers(-half, half, 2).tolist())
@@ -197,7 +199,7 @@ def epilogue_of_wide(channels: int, seed: int, out: str) -> call.Epilogue:
 
 
 def scaled(sums: np.ndarray, e: call.Epilogue) -> np.ndarray:
-    """By definition, in Python's integers; what has more than 32 bits wraps."""
+    """RESCALE and CLAMP by definition, in Python's integers; beyond 32 bits results wrap."""
     value, multiplier, shift = (np.asarray(v).astype(object) for v in (sums, *e[:2]))
     total = value * multiplier
     if e.double:
@@ -242,14 +244,14 @@ def test_scaled_sums_of_int16(s: InstructionSet, name: str, out: str):
     case = CASES[f"{name}, int16"]
     o = drawn(case, 3)
     for seed in range(4):
-        e = epilogue_of_wide(o.bias.size, seed, out)
+        e = epilogue_of_int16(o.bias.size, seed, out)
         found = ran(s, case, o, e)
         wanted = scaled(o.sums(case), e)
         assert found.dtype == wanted.dtype == f"int{out[1:]}"
         np.testing.assert_array_equal(found, wanted)
 
 
-# ByteScaleForm odd sums and a multiplier of 1/2 make ties; the others are around the ends of int32.
+# Small odd sums and a factor of 1/2 make ties; the others lie around the ends of int32.
 VALUES = [
     *range(-9, 10),
     *(s * 2**p + d for s in (1, -1) for p in (15, 29, 30) for d in (-1, 0, 1)),
@@ -259,11 +261,11 @@ SCALES = [(2**30, s) for s in (2, 3, 29, 30, 31, 32, 33, 34, 47, 61, 62)]
 SCALES += [(2**31 - 1, s) for s in (31, 32, 33, 62)] + [(0, 40), (1, 2), (3, 33), (2**30 + 1, 31)]
 
 
-@pytest.mark.parametrize("shifts", [(2, 62), (UPPER, 62), (2, UPPER - 1)])
+@pytest.mark.parametrize("shifts", [(2, 62), (UPPER_SHIFT, 62), (2, UPPER_SHIFT - 1)])
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("s", USABLE)
 def test_scales_of_all_sizes(s: InstructionSet, double: bool, shifts: tuple[int, int]):
-    """Sums are the biases here, of products that are 0."""
+    """Weights are 0, so that accumulators equal the bias."""
     least, most = shifts
     pairs = [(v, *scale) for v in VALUES for scale in SCALES if least <= scale[1] <= most]
     bias, multiplier, shift = (np.asarray(column) for column in zip(*pairs, strict=True))
@@ -279,14 +281,14 @@ def test_scales_of_all_sizes(s: InstructionSet, double: bool, shifts: tuple[int,
 @pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("s", SETS)
-def test_nothing_is_touched_but_the_buffers(s: InstructionSet, name: str, at_end: bool):
+def test_only_buffers_are_touched(s: InstructionSet, name: str, at_end: bool):
     case = CASES[name]
     o = drawn(case, 4, extreme=at_end)
     found = native_calls.call(prepared(s, case, o), at_end=at_end)
     np.testing.assert_array_equal(found, o.sums(case))
     e = epilogue_of(o.bias.size, 5, double=False, per_channel=True)
-    if case.wide:
-        e = epilogue_of_wide(o.bias.size, 5, "i16")
+    if case.is_int16:
+        e = epilogue_of_int16(o.bias.size, 5, "i16")
     found = native_calls.call(prepared(s, case, o, e), at_end=at_end)
     np.testing.assert_array_equal(found, scaled(o.sums(case), e))
 
@@ -298,11 +300,11 @@ SUMS += ["a round that is left, int16"]
 def joined(
     s: InstructionSet, name: str, seed: int, op: str, *, is_right: bool
 ) -> tuple[call.KernelCall, np.ndarray]:
-    """A convolution whose results are a term of a sum, and what it is to compute."""
+    """A convolution with a fused addition, and its expected result."""
     case = CASES[name]
     o = drawn(case, seed)
-    if case.wide:
-        e = epilogue_of_wide(o.bias.size, seed, "i8")
+    if case.is_int16:
+        e = epilogue_of_int16(o.bias.size, seed, "i8")
     else:
         how = {"double": seed == 2, "per_channel": seed > 0, "upper": seed == 1}
         e = epilogue_of(o.bias.size, seed, **how)
@@ -319,15 +321,15 @@ def joined(
 @pytest.mark.parametrize(("op", "is_right"), [("ADD", False), ("SUB", True)])
 @pytest.mark.parametrize("name", SUMS)
 @pytest.mark.parametrize("s", SETS)
-def test_results_may_be_terms(s: InstructionSet, name: str, op: str, is_right: bool):
-    """Results of all scales, the other term in guarded memory."""
+def test_fused_addition(s: InstructionSet, name: str, op: str, is_right: bool):
+    """Fused additions, with all scales and in guarded memory."""
     for seed in range(3):
         kernel, wanted = joined(s, name, seed, op, is_right=is_right)
         found = native_calls.call(kernel, at_end=seed == 1)
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_terms_of_examples_are_joined():
+def test_examples_of_a_fused_addition_are_joined():
     case, s = CASES["some lanes"], isa.usable()[0]
     o, (scales, end) = drawn(case, 1), native_sums.drawn(2)
     e = epilogue_of(o.bias.size, 1, double=False, per_channel=True)
@@ -350,7 +352,7 @@ def test_terms_of_examples_are_joined():
 @pytest.mark.parametrize("size", [0, 1, 2, 7])
 @pytest.mark.parametrize("name", ["large", "depthwise, large"])
 def test_threads(name: str, size: int, when: str, monkeypatch):
-    """Tasks run beside the call, after it, or not at all."""
+    """Tasks run beside the call, after it, or are refused."""
     monkeypatch.setattr(tiling, "threads", lambda: 4)
     case = CASES[name]
     o, pool = drawn(case, 6), Pool(size, when)
@@ -375,7 +377,7 @@ def test_nothing_stays_on_the_heap(when: str, monkeypatch):
 
 
 def test_many_callers():
-    """Of one program, from threads of their own."""
+    """Threads may call one program at the same time."""
     from concurrent.futures import ThreadPoolExecutor
 
     case = CASES["large"]
@@ -408,17 +410,17 @@ def test_examples_are_joined(name: str):
 @pytest.mark.parametrize("out", ["i8", "i16"])
 @pytest.mark.parametrize("name", ["some lanes", "depthwise, odd"])
 def test_all_may_be_traced(name: str, out: str):
-    """And each may differ between examples."""
-    wide = out == "i16"
-    case, s = CASES[f"{name}, int16" if wide else name], isa.usable()[0]
+    """Each example has operands and scales of its own."""
+    is_int16 = out == "i16"
+    case, s = CASES[f"{name}, int16" if is_int16 else name], isa.usable()[0]
     every = [drawn(case, seed) for seed in range(3)]
     channels = every[0].bias.size
     ends = [epilogue_of(channels, seed, double=True, per_channel=True) for seed in range(3)]
-    if wide:
-        ends = [epilogue_of_wide(channels, seed, out) for seed in (1, 3, 5)]
+    if is_int16:
+        ends = [epilogue_of_int16(channels, seed, out) for seed in (1, 3, 5)]
 
     def one(o: tuple[Any, ...], e: tuple[Any, ...]) -> jax.Array:
-        end = call.Epilogue(*e, double=not wide, out=out)
+        end = call.Epilogue(*e, double=not is_int16, out=out)
         return call.run(prepared(s, case, Operands(*o), end))
 
     given = [dataclasses.astuple(o) for o in every], [tuple(e)[:5] for e in ends]

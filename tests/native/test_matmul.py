@@ -1,4 +1,4 @@
-"""Native products of matrices beside their definition, on every instruction set here."""
+"""Native MATMUL equals its definition, on real and emulated instruction sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("llvmlite")
 from tosajax.native import call, tiling
 from tosajax.native.codegen import isa
 from tosajax.native.codegen.isa import InstructionSet
-from tosajax.native.codegen.requantize import UPPER
+from tosajax.native.codegen.requantize import UPPER_SHIFT
 
 pytestmark = pytest.mark.usefixtures("quick")
 EXTREMES = np.array([-128, -128, -127, -1, 0, 1, 126, 127, 127])
@@ -50,8 +50,8 @@ def drawn(
 
     def ints(*shape: int) -> np.ndarray:
         if extreme:
-            wide = [*[of.min] * 3, of.min + 1, -256, 255, of.max] if dtype is np.int16 else []
-            return rng.choice([*EXTREMES, *wide], shape).astype(dtype)
+            of_int16 = [*[of.min] * 3, of.min + 1, -256, 255, of.max] if dtype is np.int16 else []
+            return rng.choice([*EXTREMES, *of_int16], shape).astype(dtype)
         return rng.integers(of.min, of.max + 1, shape).astype(dtype)
 
     return ints(count, height, depth), ints(count, depth, width)
@@ -68,11 +68,11 @@ def product(inputs: Pair, zero_points: Pair) -> np.ndarray:
 
 
 def epilogue_of(width: int, seed: int, *, double: bool, upper: bool) -> call.Epilogue:
-    """Of one scale, or one for each column."""
+    """One scale, or one for each column, by the seed."""
     rng = np.random.default_rng(seed)
     count = width if seed % 2 else 1
-    shift = rng.integers(UPPER if upper else 28, 46, count)
-    shift[0] = UPPER if upper else 30
+    shift = rng.integers(UPPER_SHIFT if upper else 28, 46, count)
+    shift[0] = UPPER_SHIFT if upper else 30
     multiplier = rng.integers(2**30, 2**31, count)
     low, high = sorted(rng.integers(-128, 128, 2).tolist())
     zero_point = np.int8(rng.integers(-128, 128))
@@ -82,7 +82,7 @@ def epilogue_of(width: int, seed: int, *, double: bool, upper: bool) -> call.Epi
 
 
 def scaled(sums: np.ndarray, e: call.Epilogue) -> np.ndarray:
-    """By definition, in Python's integers; what has more than 32 bits wraps."""
+    """RESCALE and CLAMP by definition, in Python's integers; beyond 32 bits results wrap."""
     value, multiplier, shift = (np.asarray(v).astype(object) for v in (sums, *e[:2]))
     half = np.asarray([1 << (int(s) - 1) for s in shift.ravel()], object)
     total = value * multiplier + half
@@ -133,7 +133,7 @@ def epilogue_of_int16(width: int, seed: int, out: str) -> call.Epilogue:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("s", SETS_OF_INT16)
 def test_int16(s: InstructionSet, name: str, at_end: bool):
-    """In guarded memory; values at random, and the ends."""
+    """Random and extreme values, in guarded memory."""
     for seed, out in enumerate((None, "i8", "i16", None)):
         inputs = drawn(CASES[name], seed, extreme=seed > 1, dtype=np.int16)
         wanted = product(inputs, ZEROS)
@@ -145,7 +145,7 @@ def test_int16(s: InstructionSet, name: str, at_end: bool):
 
 
 def test_the_largest_sums_of_int16():
-    """Of lower bytes: 256 products of -2**15 and 255 are all that int32 holds."""
+    """int32 holds 256 products of -2**15 and a lower byte of 255, and no more."""
     for depth, right in itertools.product((255, 256, 257, 511, 513), (-1, 255, -(2**15))):
         a = np.full((1, 3, depth), -(2**15), np.int16)
         b = np.full((1, depth, 40), right, np.int16)
@@ -156,13 +156,13 @@ def test_the_largest_sums_of_int16():
 def test_int16_is_multiplied_by_a_set_of_16_bits():
     for s in (*isa.SETS, *EMULATED):
         kernel = call.multiply(s, drawn((1, 2, 3, 4), 1, dtype=np.int16), ZEROS)
-        assert kernel.plan((1, 2, 3), 1).kind.isa.element_bytes == 2
+        assert kernel.plan((1, 2, 3), 1).key.isa.element_bytes == 2
 
 
 @pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("s", SETS)
-def test_nothing_is_touched_but_the_buffers(s: InstructionSet, name: str, at_end: bool):
+def test_only_buffers_are_touched(s: InstructionSet, name: str, at_end: bool):
     inputs, zps = drawn(CASES[name], 4, extreme=at_end), bytes_of(5, -3)
     wanted = product(inputs, zps)
     found = native_calls.call(call.multiply(s, inputs, zps), at_end=at_end)
@@ -187,7 +187,7 @@ def test_threads(name: str, size: int, when: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("shared", [(), (0,), (1,)])
 def test_examples_are_joined(shared: tuple[int, ...]):
-    """Those of both operands, or of one where the other is the same for all."""
+    """`vmap` over both operands, or over one of them, makes one call."""
     a, b = drawn((6, 9, 7, 5), 7)
     given = [x[:1] if i in shared else x[:, None] for i, x in enumerate((a, b))]
     axes = tuple(None if i in shared else 0 for i in range(2))
@@ -204,7 +204,7 @@ def test_examples_are_joined(shared: tuple[int, ...]):
 
 
 def test_zero_points_and_scales_may_be_traced():
-    """And each may differ between examples."""
+    """Each example has zero points and scales of its own."""
     s, (a, b) = isa.usable()[0], drawn((3, 9, 13, 21), 8)
     zero_points = [bytes_of(i - 5, 7 * i) for i in range(3)]
     ends = [epilogue_of(21, 2 * i + 1, double=True, upper=False) for i in range(3)]

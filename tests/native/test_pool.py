@@ -1,4 +1,4 @@
-"""The native kernels of pools beside their definition, on every instruction set at hand."""
+"""Native pools equal their definition, on each instruction set here."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CASES = {
 
 
 def pooled(op: str, x: np.ndarray, of: Window, zero_points: tuple[int, int]) -> np.ndarray:
-    """By definition, in Python's integers."""
+    """The pool by definition, in Python's integers."""
     n, height, width, channels = x.shape
     out, ends = np.zeros((n, *of.out(x.shape), channels), x.dtype), np.iinfo(x.dtype)
     for row, column in itertools.product(*map(range, out.shape[1:3])):
@@ -74,7 +74,7 @@ def pooled(op: str, x: np.ndarray, of: Window, zero_points: tuple[int, int]) -> 
 
 
 def drawn(case: Case, dtype: type, seed: int) -> np.ndarray:
-    """Random values, and the ends of the type."""
+    """Random values, and the bounds of the type."""
     rng, ends = np.random.default_rng(seed), np.iinfo(dtype)
     x = rng.integers(ends.min, int(ends.max) + 1, case.x)
     for image, end in zip(x, (ends.min, ends.max), strict=False):
@@ -110,7 +110,7 @@ def test_pools(s: InstructionSet, op: str, dtype: type, name: str):
 
 @pytest.mark.parametrize("s", SETS)
 def test_every_sum_of_a_few(s: InstructionSet):
-    """Of all counts up to 12 and all sums of bytes: where rounding may go wrong."""
+    """Averages of all sums of 1 to 12 bytes round as defined."""
     for count in range(1, 13):
         sums = np.arange(-128 * count, 127 * count + 1)
         parts = [sums // count + (sums % count > i) for i in range(count)]
@@ -124,7 +124,7 @@ def test_every_sum_of_a_few(s: InstructionSet):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("op", OPERATORS)
-def test_nothing_is_touched_but_the_buffers(op: str, dtype: type, name: str, at_end: bool):
+def test_only_buffers_are_touched(op: str, dtype: type, name: str, at_end: bool):
     case, zps = CASES[name], zero_points(dtype, 5)
     x = drawn(case, dtype, 7)
     for s in isa.usable():

@@ -31,7 +31,8 @@ OTHER = {
 MOVES = {"broadcast_in_dim", "concatenate", "reshape", "slice", "squeeze"}
 # XLA adds the float products of more examples in another order, or fuses products and sums.
 REORDERED = {
-    *("CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "MATMUL", "RESIZE", "TRANSPOSE_CONV2D"),
+    *("CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "MATMUL", "MATMUL_T", "RESIZE"),
+    "TRANSPOSE_CONV2D",
 }
 
 pytestmark = pytest.mark.usefixtures("quick")

@@ -16,7 +16,7 @@ from tosajax.dtypes import DType
 from tosajax.ops import conv
 from tosajax.ops._window import Window
 from tosajax.ops.indices import argmax
-from tosajax.ops.products import matmul
+from tosajax.ops.products import matmul, matmul_t
 from tosajax.ops.routes import choose, definition
 from tosajax.ops.routes.dot import dot
 from tosajax.ops.routes.operands import Convolution
@@ -45,6 +45,7 @@ def test_sums_as_gpus_add_them(length, b_axis):
 WINDOW = {"pad": (1, 1, 1, 1), "stride": (1, 1), "dilation": (1, 1)}
 OPERATORS = {
     "MATMUL": (matmul, (1, 4, 6), (1, 6, 5), {}),
+    "MATMUL_T": (matmul_t, (1, 4, 6), (1, 5, 6), {}),
     "CONV2D": (conv.conv2d, (1, 4, 4, 8), (20, 3, 3, 8), WINDOW),
     "CONV2D 1x1": (conv.conv2d, (1, 4, 4, 8), (4, 1, 1, 8), {**WINDOW, "stride": (2, 2)}),
     "CONV3D": (
@@ -70,11 +71,11 @@ def test_programs_for_gpus_avoid_what_fails_there(name, dtype, known, platform):
     """Also where the platform is known only when the program is lowered."""
     function, shape, weight_shape, attributes = OPERATORS[name]
     acc = {DType.INT8: DType.INT32, DType.INT16: DType.INT48, DType.FP32: DType.FP32}[dtype]
-    weight_t = dtype if name == "MATMUL" or dtype.is_float else DType.INT8
+    weight_t = dtype if "MATMUL" in name or dtype.is_float else DType.INT8
     rng = np.random.default_rng(1)
     x, weight = oracle.draw(rng, dtype, shape), oracle.draw(rng, weight_t, weight_shape)
     zps = np.zeros(1, dtype.storage), np.zeros(1, weight_t.storage)
-    if name == "MATMUL":
+    if "MATMUL" in name:
         call, operands = functools.partial(function, out_type=acc), (x, weight, *zps)
     else:
         call = functools.partial(function, acc_type=acc, **attributes)

@@ -1,4 +1,4 @@
-"""MATMUL against its definition."""
+"""MATMUL and MATMUL_T against their definitions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import test_util
+from jax.extend.core import jaxpr_as_fun
 from oracle import matmul_oracle as oracle
 from oracle.table_rows import float_rows, integer_rows
 from oracle.transforms import assert_transforms
 
 from tosajax.dtypes import DType
-from tosajax.ops import matmul
+from tosajax.ops import matmul, matmul_t
+from tosajax.ops.recording import recording
 
 # N, H, C, W
 SHAPES = [(1, 1, 1, 1), (1, 1, 9, 5), (2, 5, 9, 1), (3, 1, 7, 1), (2, 3, 17, 4), (1, 8, 64, 8)]
@@ -151,3 +153,112 @@ def test_gradient_of_floats(rng):
     test_util.check_grads(
         lambda a, b: matmul(a, b, zp, zp, out_type=DType.FP32), (a, b), 1, ("rev",)
     )
+
+
+# MATMUL_T: N, H, C, W, and the batches of b.
+TRANSPOSED = [(1, 1, 1, 1, 1), (2, 5, 9, 1, 2), (3, 1, 7, 4, 1), (2, 3, 17, 4, 1), (3, 8, 64, 8, 3)]
+
+
+def transposed_operands(rng, types, shape):
+    n, h, c, w, d = shape
+    a, b = oracle.draw(rng, types["a_t"], (n, h, c)), oracle.draw(rng, types["b_t"], (d, w, c))
+    return a, b
+
+
+def transposed_points(types, a_zp=0, b_zp=0) -> Any:
+    return np.full(1, a_zp, types["a_t"].storage), np.full(1, b_zp, types["b_t"].storage)
+
+
+@pytest.mark.parametrize("shape", TRANSPOSED)
+@pytest.mark.parametrize(("name", "types"), integer_rows("MATMUL_T"))
+def test_transposed_integers(name, types, shape, rng):
+    """By operands of which none and some are constants."""
+    out = types["out_t"]
+    a, b = transposed_operands(rng, types, shape)
+    constants: Any = b  # a NumPy array, by which compiled graphs pass constants
+    constant: Any = jax.jit(
+        lambda a: matmul_t(a, constants, *transposed_points(types), out_type=out)
+    )
+    expected = oracle.matmul_t(a.astype(np.int64), b.astype(np.int64))
+    np.testing.assert_array_equal(np.asarray(constant(jax.device_put(a))), expected)
+    traced: Any = jax.jit(functools.partial(matmul_t, out_type=out))
+    for a_zp in oracle.zero_points(types["a_t"]):
+        for b_zp in oracle.zero_points(types["a_t"])[::-1]:
+            zps = transposed_points(types, a_zp, b_zp)
+            expected = oracle.matmul_t(a.astype(np.int64), b.astype(np.int64), a_zp, b_zp)
+            result = traced(*map(jax.device_put, (a, b, *zps)))
+            assert result.dtype == out.storage
+            np.testing.assert_array_equal(np.asarray(result), expected)
+    assert traced._cache_size() == 1
+
+
+@pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
+@pytest.mark.parametrize(("name", "types"), float_rows("MATMUL_T"))
+def test_transposed_floats(name, types, special, rng):
+    """Any float type by any other, with a matrix for each batch and with one for all."""
+    out = types["out_t"]
+    zps = transposed_points(types)
+    pairs = [transposed_operands(rng, types, (2, 3, 17, 4, d)) for d in (1, 2)]
+    if special:
+        found = [x for pair in pairs for x in pair]
+        for x in found:
+            values = np.array([np.nan, np.inf, -np.inf]).astype(x.dtype)
+            x[...] = np.where(rng.random(x.shape) < 0.03, rng.choice(values, x.shape), x)
+    run = jax.jit(lambda pairs: [matmul_t(a, b, *zps, out_type=out) for a, b in pairs])
+    for (a, b), result in zip(pairs, run(pairs), strict=True):
+        with np.errstate(invalid="ignore"):
+            reference = oracle.matmul_t(a.astype(np.float64), b.astype(np.float64))
+            sizes = oracle.magnitude(a, types["a_t"]), oracle.magnitude(b, types["b_t"])
+            bound = oracle.matmul_t(*sizes)
+        acc = DType.FP16 if out is DType.FP16 else DType.FP32
+        oracle.check_dot_product(result, reference, bound, size=17, out=out, acc=acc, bias=False)
+
+
+def test_transposed_is_matmul_of_the_transpose(rng):
+    """Equal types give the bits of MATMUL."""
+    for types in (dict.fromkeys(("a_t", "b_t"), t) for t in (DType.FP32, DType.FP16, DType.BF16)):
+        a, b = map(jax.device_put, transposed_operands(rng, types, (2, 3, 17, 4, 2)))
+        zps = transposed_points(types)
+        found = matmul_t(a, b, *zps, out_type=DType.FP32)
+        wanted = matmul(a, jnp.swapaxes(b, 1, 2), *zps, out_type=DType.FP32)
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
+
+
+@pytest.mark.parametrize("d", [1, 2])
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16, DType.FP32])
+def test_transposed_under_transforms(dtype, d, rng):
+    out = {DType.INT8: DType.INT32, DType.INT16: DType.INT48}.get(dtype, DType.FP32)
+    types = {"a_t": dtype, "b_t": dtype}
+    a, b = map(jax.device_put, transposed_operands(rng, types, (2, 3, 9, 4, d)))
+    zps = transposed_points(types)
+    assert_transforms(
+        lambda a, b: matmul_t(a, b, *zps, out_type=out), a, b, exact=not dtype.is_float
+    )
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0)], ids=["a", "b", "both"])
+def test_one_matrix_in_a_batch_leaves_as_one_operator(axes, n, rng):
+    """Under `vmap`, D is 1 for all examples, or becomes the N of all of them."""
+    types = {"a_t": DType.INT8, "b_t": DType.INT8}
+    count = 4
+    operands = [
+        np.stack([x] * count if axis is None else [x, x + 1, x // 2, -x]).astype(np.int8)
+        for x, axis in zip(transposed_operands(rng, types, (n, 2, 5, 3, 1)), axes, strict=True)
+    ]
+    picked = [x if axis == 0 else x[0] for x, axis in zip(operands, axes, strict=True)]
+    zps = transposed_points(types, 3, -4)
+
+    def call(a, b):
+        return matmul_t(a, b, *zps, out_type=DType.INT32)
+
+    with recording():
+        jaxpr = jax.make_jaxpr(jax.vmap(call, axes))(*picked)
+    (equation,) = (e for e in jaxpr.eqns if e.primitive.name == "tosa_operator")
+    assert equation.params["op"] == "MATMUL_T"
+    matrices = equation.invars[1].aval.shape[0]
+    assert matrices == (1 if axes[1] is None else count * n)
+    (found,) = jax.jit(jaxpr_as_fun(jaxpr))(*picked)
+    wide = (x.astype(np.int64) for x in operands)
+    wanted = [oracle.matmul_t(a, b, 3, -4) for a, b in zip(*wide, strict=True)]
+    np.testing.assert_array_equal(np.asarray(found), np.stack(wanted))

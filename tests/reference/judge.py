@@ -486,7 +486,7 @@ def _length(call: Call) -> int:
             return math.prod(call.weight.shape[:2])
         case "AVG_POOL2D":
             return math.prod(call.kernel)
-        case "MATMUL":
+        case "MATMUL" | "MATMUL_T":
             return call.a.shape[2]
         case "FFT2D":
             return 2 * math.prod(call.input_real.shape[1:])

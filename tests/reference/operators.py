@@ -180,6 +180,21 @@ def grow_matmul(g: Growth, operator: Operator, row: TypeRow, x: Value) -> None:
     g.add("MATMUL", *operands, dtypes=[_out(operator, row)], low=low, high=most)
 
 
+def grow_matmul_t(g: Growth, operator: Operator, row: TypeRow, x: Value) -> None:
+    """MATMUL_T by a leaf, of one matrix or of one for each batch."""
+    x = g.at_rank(x, 3, 3)
+    n, height, c = x.shape
+    width = g.random.randint(1, max(min(5, LARGEST // max(n * height, n * c)), 1))
+    b_type = row.types["b_t"]
+    assert isinstance(b_type, DType)
+    other = g.leaf(b_type, (g.random.choice([1, n]), width, c))
+    (a_zp, a), (b_zp, b) = _zero_point(g, x.dtype), _zero_point(g, b_type)
+    most = c * _largest(x, a) * _largest(other, b) if x.dtype.is_integer else None
+    operands = (v.tensor for v in (x, other, a_zp, b_zp))
+    low = None if most is None else -most
+    g.add("MATMUL_T", *operands, dtypes=[_out(operator, row)], low=low, high=most)
+
+
 def grow_fft(g: Growth, operator: Operator, row: TypeRow, x: Value) -> None:
     """FFT2D and RFFT2D, of sizes that are powers of two."""
     sizes = [g.random.choice([1, 2, 4, 8]) for _ in range(2)]

@@ -161,6 +161,10 @@ OPERATORS: dict[str, Make] = {
         "MATMUL", b.op("RESHAPE", x, b.const_shape((1, 8, 4))),
         b.op("RESHAPE", x, b.const_shape((1, 4, 8))), *_zeros(b, 2),
     ),
+    "MATMUL_T": lambda b, x: b.op(
+        "MATMUL_T", b.op("RESHAPE", x, b.const_shape((2, 4, 4))),
+        b.const(np.arange(-6, 6).reshape(1, 3, 4), DType.INT8), *_zeros(b, 2),
+    ),
     "ADD": lambda b, x: b.op("ADD", _wide(b, x), b.const(np.full((1, 1, 1, 2), 9), DType.INT32)),
     "SUB": lambda b, x: b.op("SUB", b.const(np.full((1, 1, 1, 2), 9), DType.INT32), _wide(b, x)),
     "MUL": lambda b, x: b.op("MUL", _wide(b, x), _same(b, x), b.const([2], DType.INT8)),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import tosajax
+from tosajax import Builder, DType
 from tosajax.runtime.compiled import trace
 
 pytest.importorskip("llvmlite")
@@ -51,3 +57,57 @@ def test_what_xla_computes_with_becomes_an_argument():
     _, constants = trace(program, {}, IMAGE)
     (found,) = constants
     np.testing.assert_array_equal(found, table)
+
+
+# A program that prints what happens while XLA compiles, and sends itself an interrupt meanwhile.
+INTERRUPTED = """
+import os, signal, threading, time
+import jax, numpy as np, tosajax
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
+compile = jax.stages.Lowered.compile
+
+def interrupted(lowered, *options):
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    time.sleep(1)
+    compiled = compile(lowered, *options)
+    print("compiled", flush=True)
+    return compiled
+
+b = tosajax.Builder()
+x = b.input("x", tosajax.DType.INT32, (2,))
+run = tosajax.compile(b.graph([b.op("ABS", x)]))
+jax.stages.Lowered.compile = interrupted
+try:
+    run(np.zeros(2, np.int32))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    raise
+"""
+
+
+def test_an_interrupt_of_the_first_call_ends_python_when_xla_has_compiled():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["interrupted", "compiled"], done.stderr
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_a_first_call_compiles_its_program_once():
+    b = Builder()
+    run = tosajax.compile(b.graph([b.op("ABS", b.input("x", DType.INT32, (2,)))]))
+    names: list[str] = []
+
+    def record(name: str, *_: float, **__: str) -> None:
+        names.append(name)
+
+    x = jnp.zeros(2, jnp.int32)
+    jax.monitoring.register_event_duration_secs_listener(record)
+    try:
+        run(x)
+        run(x)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(record)
+    assert sum("backend_compile" in name for name in names) == 1

@@ -224,10 +224,18 @@ def graph(
     return b.graph([b.op(op, *operands, stride=ones, acc_type=wide, name="y", **attributes)])
 
 
+def transposed_product() -> Graph:
+    b = Builder()
+    x, zero = b.input("x", DType.INT8, (2, 8, 16)), b.const([0], DType.INT8)
+    w = b.const(np.arange(-64, 64).reshape(1, 8, 16), DType.INT8)
+    return b.graph(outputs=[b.op("MATMUL_T", x, w, zero, zero)])
+
+
 SIZE = "weights less their zero point do not fit int8"
 MANY = "terms are too many for sums in int32"
 OBSTACLES: dict[str, tuple[Graph, str]] = {
     "none": (graph(), ""),
+    "MATMUL_T": (transposed_product(), "none of MATMUL_T, only of MATMUL"),
     "zero point at its limit": (graph(weight_zp=-126), ""),
     "zero point beyond": (
         graph(weight_zp=-127),
@@ -278,6 +286,7 @@ def test_what_keeps_a_product_from_native_kernels(case):
             "patches",
             "weights not constant; not native: weights not constant, and their zero point not 0",
         ),
+        ("MATMUL_T", "dot", "int8; not native: none of MATMUL_T, only of MATMUL"),
         (
             "more taps",
             "loop",

@@ -1,4 +1,4 @@
-"""Prints the operators of 1.0.1 in tosa-tools' generator of conformance tests, as JSON.
+"""Prints operators in tosa-tools' generator of conformance tests, as JSON: of 1.0.1 and MATMUL_T.
 
 A script for a process of its own. Beside the generator's list of operators it prints one test of
 each kind that the generator would write: the types, shapes and attributes of the operator in it,
@@ -27,7 +27,8 @@ ARGUMENTS = """
     --conv-kernel 2,2 1,2,2 --max-conv-padding 0 --max-conv-stride 1 --max-conv-dilation 1
     --max-pooling-kernel 2 --max-pooling-padding 0 --max-pooling-stride 1
 """
-LAST_OPERATOR = 75
+LAST_OPERATOR = 75  # of 1.0
+LATER_OPERATORS = ("matmul_t",)
 # Keys of a test beside its types: RESCALE has "scale" for scale32.
 KINDS = ("mode", "rounding_mode", "scale", "per_channel")
 
@@ -60,7 +61,7 @@ def main() -> None:
         entries = [
             _entry(tests, name, op)
             for name, op in tests.TOSA_OP_LIST.items()
-            if int(op["op"]) <= LAST_OPERATOR
+            if int(op["op"]) <= LAST_OPERATOR or name in LATER_OPERATORS
         ]
     statements = {
         "entries": entries,

@@ -14,6 +14,7 @@ from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.spec import OPERATORS, REQUIRED, Form, Kind, LevelBound, Operator
 from tosajax.spec.target import Target
+from tosajax.versions import V1_0, V1_1, VERSIONS
 
 # Type variables without a column in the type rows, and the source of each.
 WITHOUT_COLUMN = {
@@ -34,9 +35,22 @@ each_operator = pytest.mark.parametrize("operator", OPERATORS.values(), ids=OPER
 
 
 def test_counts():
-    assert len(OPERATORS) == 75
-    assert len(ARGUMENTS) == 280
-    assert sum(len(operator.types) for operator in OPERATORS.values()) == 389
+    of_1_0 = [operator for operator in OPERATORS.values() if operator.since == V1_0]
+    assert (len(of_1_0), len(OPERATORS)) == (75, 76)
+    assert len(ARGUMENTS) == 285
+    assert sum(len(operator.types) for operator in of_1_0) == 389
+    assert sum(len(operator.types) for operator in OPERATORS.values()) == 432
+
+
+def test_versions():
+    """Nothing of 1.0 has gone, and no part of an operator is older than the operator."""
+    assert {o.name for o in OPERATORS.values() if o.since == V1_1} == {"MATMUL_T"}
+    for operator in OPERATORS.values():
+        for part in (operator, *operator.arguments, *operator.types):
+            assert (part.since in VERSIONS, part.until) == (True, None)
+        assert operator.instruction is None or operator.since == V1_0  # of TOSA.001000.1
+    assert {dtype.since for dtype in DType} == {V1_0}
+    assert {dtype.until for dtype in DType} == {None}
 
 
 def test_every_chapter_is_listed():
@@ -57,7 +71,10 @@ def test_name_and_place(operator: Operator):
 
 
 def test_sections_are_numbered_without_gaps():
-    numbers = sorted(tuple(map(int, o.section.split("."))) for o in OPERATORS.values())
+    """Those of later versions are between them, as their numbers are of those versions."""
+    numbers = sorted(
+        tuple(map(int, o.section.split("."))) for o in OPERATORS.values() if o.since == V1_0
+    )
     for chapter, sections in itertools.groupby(numbers, key=lambda number: number[:-1]):
         found = [section[-1] for section in sections]
         assert found == list(range(1, len(found) + 1)), chapter
@@ -211,7 +228,7 @@ def test_tensors_of_fixed_type():
 def test_operators_that_must_be_told_their_output_type():
     told = {operator.name for operator in OPERATORS.values() if operator.needs_out_type}
     # CONST and VARIABLE_READ have no input at all; RESCALE has output_zp.
-    assert told == {"MATMUL", "RESIZE", "CAST", "CONST", "VARIABLE_READ"}
+    assert told == {"MATMUL", "MATMUL_T", "RESIZE", "CAST", "CONST", "VARIABLE_READ"}
 
 
 @pytest.mark.parametrize(
@@ -270,10 +287,14 @@ def test_a_row_may_need_several(names: str, supported: bool):
         ("DEPTHWISE_CONV2D", (2,), (2, 3)),
         ("TRANSPOSE_CONV2D", (3,), (0,)),
         ("MATMUL", (1,), (2,)),
+        ("MATMUL_T", (2,), (1,)),
     ],
 )
 def test_channel_axes(name, inputs, outputs):
-    assert spec.OPERATORS[name].channel_axes == (inputs, outputs)
+    operator = spec.OPERATORS[name]
+    assert operator.channel_axes == (inputs, outputs)
+    # Products are added up along channels and windows, not along batches.
+    assert operator.summed_axes == tuple(sorted({*inputs, *operator.window_axes} - {*outputs}))
 
 
 @pytest.mark.parametrize(
@@ -284,6 +305,7 @@ def test_channel_axes(name, inputs, outputs):
         ("DEPTHWISE_CONV2D", (0, 1)),
         ("TRANSPOSE_CONV2D", (1, 2)),
         ("MATMUL", ()),
+        ("MATMUL_T", ()),
         ("AVG_POOL2D", ()),
     ],
 )
@@ -356,7 +378,7 @@ def test_what_is_told_of_an_operator():
     assert told["keeps_order"] == {"CONCAT", "IDENTITY", "PAD", "RESHAPE", "SLICE", "TILE"}
     assert told["is_homogeneous"] == {"AVG_POOL2D", "MAX_POOL2D", "RESIZE"}
     convolutions = {"CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D"}
-    assert told["is_product"] == {"MATMUL", *convolutions}
+    assert told["is_product"] == {"MATMUL", "MATMUL_T", *convolutions}
     of_images = {"AVG_POOL2D", "MAX_POOL2D", "RESIZE", "FFT2D", "RFFT2D", "GATHER", "SCATTER"}
     assert told["has_batch"] == told["is_product"] | of_images
     of_weights = {(op, name) for op in convolutions for name in ("input_zp", "weight", "weight_zp")}
@@ -367,7 +389,7 @@ def test_what_is_told_of_an_operator():
         if argument.prepared
     } == {
         *of_weights,
-        *(("MATMUL", name) for name in ("a_zp", "b", "b_zp")),
+        *((op, name) for op in ("MATMUL", "MATMUL_T") for name in ("a_zp", "b", "b_zp")),
         *(("AVG_POOL2D", name) for name in ("input_zp", "output_zp")),
         *(("RESCALE", name) for name in ("input_zp", "output_zp", "shift")),
         *(("MUL", "shift"), ("NEGATE", "output_zp")),

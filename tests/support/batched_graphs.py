@@ -92,6 +92,16 @@ APART = {
         (-1, 5, 5, 4),
     ),
     "matmul": graph_of(lambda b, x: b.op("MATMUL", x, x, zero(b), zero(b)), INT8, (-1, 4, 4)),
+    "matmul_t": graph_of(
+        lambda b, x: b.op("MATMUL_T", x, b.op("REVERSE", x, axis=1), zero(b), zero(b)),
+        INT8,
+        (-1, 4, 4),
+    ),
+    "matmul_t by one matrix": graph_of(
+        lambda b, x: b.op("MATMUL_T", x, values(b, (1, 3, 4), INT8), zero(b), zero(b)),
+        INT8,
+        (-1, 2, 4),
+    ),
     "sum": graph_of(lambda b, x: b.op("REDUCE_SUM", x, axis=1)),
     "argmax": graph_of(lambda b, x: b.op("ARGMAX", x, axis=1), INT8),
     "concatenation": graph_of(lambda b, x: b.op("CONCAT", x, x, axis=1)),

@@ -1,4 +1,4 @@
-"""Calls of native kernels without XLA: in guarded memory, and with threads of the test's own."""
+"""Calls native kernels without XLA: in guarded memory, and with a thread pool of the test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ _OF_XLA = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Guarded:
-    """Memory between two pages that nobody may touch, at one end of its own pages."""
+    """Memory between two guard pages.
+
+    Args:
+      size: bytes.
+      at_end: whether the memory ends at the second guard page, or begins at the first.
+    """
 
     def __init__(self, size: int, *, at_end: bool) -> None:
         pages = -(-max(size, 1) // _PAGE)
@@ -42,10 +47,10 @@ class Guarded:
 
 
 class Pool:
-    """Threads as XLA may give them.
+    """A thread pool with XLA's C interface (`XLA_FFI_Api`).
 
     Args:
-      size: of the pool; 0 where there is none.
+      size: threads that it reports; 0 reports an error.
       when: "now" starts a task at once, "late" after the call, "never" refuses it.
     """
 
@@ -75,8 +80,8 @@ class Pool:
     def _count(self, arguments: int) -> int:
         if not self.size:
             return 1
-        room = self._words(arguments)[3]
-        ctypes.cast(room, ctypes.POINTER(ctypes.c_int64))[0] = self.size
+        count = self._words(arguments)[3]
+        ctypes.cast(count, ctypes.POINTER(ctypes.c_int64))[0] = self.size
         return 0
 
     def _schedule(self, arguments: int) -> int:
@@ -101,13 +106,13 @@ class Pool:
 
 
 class Calls:
-    """A call of kernels, each of whose buffers lies in guarded memory.
+    """A call of a chain of kernels, each of whose buffers lies in guarded memory.
 
     Args:
       kernels: with their operands, in order.
-      outputs: the numbers of those whose results are wanted.
+      outputs: indices of the kernels whose results are returned.
       at_end: whether buffers end, or begin, at a guard page.
-      pool: threads.
+      pool: thread pool; by default one without threads.
     """
 
     def __init__(
@@ -118,22 +123,22 @@ class Calls:
         pool: Pool | None = None,
     ) -> None:
         self.pool = pool or Pool()
-        links, arrays, _ = call_module.linked(kernels)
+        links, arrays, _ = call_module.link_kernels(kernels)
         images = arrays[0].shape[0]
-        planned = schedule.call_of(links, outputs, images, operands=len(arrays), waits=True)
+        planned = schedule.plan_call(links, outputs, images, operands=len(arrays), waits=True)
         address = compiler.loaded(planned, [kernel.module_of for kernel in kernels])
         self._operands = [*map(np.asarray, arrays), planned.words]
-        self.made = [links[number].kernel.placeholder(number) for number in outputs]
-        self._given = [Guarded(operand.nbytes, at_end=at_end) for operand in self._operands]
-        sizes = [int(np.prod(m.shape)) * m.dtype.itemsize for m in self.made]
-        self._made = [Guarded(size, at_end=at_end) for size in (*sizes, planned.workspace)]
+        self.outputs = [links[number].kernel.placeholder(number) for number in outputs]
+        self._inputs = [Guarded(operand.nbytes, at_end=at_end) for operand in self._operands]
+        sizes = [int(np.prod(out.shape)) * out.dtype.itemsize for out in self.outputs]
+        self._results = [Guarded(size, at_end=at_end) for size in (*sizes, planned.workspace)]
         self._handler = _handler(address)
-        self._frame = _frame(self._given, self._made, self.pool)
+        self._frame = _frame(self._inputs, self._results, self.pool)
 
     def __enter__(self) -> Calls:
-        for memory, operand in zip(self._given, self._operands, strict=True):
+        for memory, operand in zip(self._inputs, self._operands, strict=True):
             memory.write(operand)
-        for memory in self._made:
+        for memory in self._results:
             memory.write(np.full(memory.size, 0xA5, np.uint8))
         return self
 
@@ -143,16 +148,16 @@ class Calls:
         assert not error
 
     def __exit__(self, *error: object) -> None:
-        for memory, operand in zip(self._given, self._operands, strict=True):
+        for memory, operand in zip(self._inputs, self._operands, strict=True):
             np.testing.assert_array_equal(memory.read(operand.shape, operand.dtype), operand)
 
     def results(self) -> list[np.ndarray]:
-        made = zip(self.made, self._made[:-1], strict=True)
-        return [memory.read(one.shape, one.dtype) for one, memory in made]
+        pairs = zip(self.outputs, self._results[:-1], strict=True)
+        return [memory.read(out.shape, out.dtype) for out, memory in pairs]
 
 
 def call(prepared: KernelCall, *, at_end: bool = True, pool: Pool | None = None) -> np.ndarray:
-    """The result of one call."""
+    """Calls one kernel, and returns its result."""
     with Calls(prepared, at_end=at_end, pool=pool) as calls:
         calls.run()
         return calls.results()[0]
@@ -165,7 +170,7 @@ class _Heap(ctypes.Structure):
 
 
 def bytes_on_heap() -> int:
-    """What the C library has given out and not got back."""
+    """Bytes that the C library has allocated and not freed."""
     if not hasattr(_libc, "mallinfo2"):
         pytest.skip("no mallinfo2")
     _libc.mallinfo2.restype = _Heap
@@ -173,7 +178,7 @@ def bytes_on_heap() -> int:
 
 
 def assert_nothing_stays(calls: Calls, times: int) -> None:
-    """Calls leave nothing on the heap."""
+    """Asserts that calls free all they allocate."""
 
     def growth() -> int:
         before = bytes_on_heap()
@@ -182,7 +187,7 @@ def assert_nothing_stays(calls: Calls, times: int) -> None:
         return bytes_on_heap() - before
 
     calls.run()
-    # Other threads of the process may take memory meanwhile, though not each time.
+    # Other threads of the process may allocate meanwhile, though not each time.
     assert min(growth() for _ in range(3)) < times * 16
 
 
@@ -190,7 +195,7 @@ def _handler(address: int) -> Any:
     return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
 
 
-def _frame(given: Sequence[Guarded], made: Sequence[Guarded], pool: Pool) -> Any:
+def _frame(inputs: Sequence[Guarded], outputs: Sequence[Guarded], pool: Pool) -> Any:
     """XLA_FFI_CallFrame, as the C interface lays it out."""
     kept: list[Any] = []
 
@@ -207,7 +212,7 @@ def _frame(given: Sequence[Guarded], made: Sequence[Guarded], pool: Pool) -> Any
 
     frame = (ctypes.c_void_p * 24)()
     frame[2] = ctypes.addressof(pool.table)
-    frame[7], frame[12] = len(given), len(made)
-    frame[9], frame[14] = buffers(given), buffers(made)
+    frame[7], frame[12] = len(inputs), len(outputs)
+    frame[9], frame[14] = buffers(inputs), buffers(outputs)
     frame._kept = kept  # type: ignore[attr-defined]
     return frame

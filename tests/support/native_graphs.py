@@ -1,4 +1,4 @@
-"""Graphs of int8 for native kernels, and their results beside XLA's routes."""
+"""Builds int8 graphs that native kernels compute, and compares them with XLA's routes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def convolved(b: Builder, x: Tensor, *, op: str = "CONV2D", weight_zp: int = 0) 
 
 
 def convolved_3d(b: Builder, x: Tensor, weight_zp: int = 0) -> Tensor:
-    """Of the image as four planes."""
+    """A CONV3D of the image, taken as four planes."""
     planes = b.op("RESHAPE", x, b.const_shape([1, 4, 8, 2, 6]))
     weight = RNG.integers(-100, 100, (9, 3, 2, 2, 6)).astype(np.int8)
     bias = RNG.integers(-(2**14), 2**14, 9).astype(np.int32)
@@ -62,7 +62,7 @@ def transposed(
 def pointwise(
     b: Builder, x: Tensor, out: int = 6, stride: int = 1, pad: int = 0, op: str = "CONV2D"
 ) -> Tensor:
-    """A window of one tap, scaled to int8; `pad` is that of the last row."""
+    """A 1x1 convolution, rescaled to int8; `pad` rows of padding at the bottom."""
     assert x.shape
     shape = (1, 1, 6, 1) if op == "DEPTHWISE_CONV2D" else (out, 1, 1, x.shape[3])
     sums = b.op(
@@ -89,7 +89,7 @@ def cut(
 def multiplied(
     b: Builder, x: Tensor, *, count: int | None = None, zero_point: int = 0, left: bool = False
 ) -> Tensor:
-    """Rows of the image by constant matrices, or by its own columns."""
+    """MATMUL of the image's rows by constant matrices, or by their transpose."""
     rows = b.op("RESHAPE", x, b.const_shape([count or 1, 64 // (count or 1), 6]))
     zps = b.const([5], DType.INT8), b.const([zero_point], DType.INT8)
     if left:
@@ -123,7 +123,7 @@ def rescaled(
 
 
 def term(b: Builder, x: Tensor, *, double: bool = False, per_channel: bool = False) -> Tensor:
-    """Scaled to int32."""
+    """Rescales an operand of an addition to int32."""
     zero_point = 7 if x.dtype is DType.INT8 else 0
     count = 6 if per_channel else 1
     mode = RoundingMode.DOUBLE_ROUND if double else RoundingMode.SINGLE_ROUND
@@ -136,7 +136,7 @@ def term(b: Builder, x: Tensor, *, double: bool = False, per_channel: bool = Fal
 
 
 def term_again(b: Builder, x: Tensor, *, first: int = 10, per_channel: bool = False) -> Tensor:
-    """Scaled to more bits, and then by its scale, as converters write sums."""
+    """Rescales an operand to more bits, then by its scale, as converters do."""
     zeros, count = b.const([0], DType.INT32), 6 if per_channel else 1
     attributes: dict[str, Any] = {"scale32": True, "rounding_mode": RoundingMode.DOUBLE_ROUND}
     attributes |= {"input_unsigned": False, "output_unsigned": False, "dtype": DType.INT32}
@@ -160,13 +160,13 @@ def mirrored(b: Builder, x: Tensor) -> Tensor:
 
 
 def total(b: Builder, x: Tensor, op: str = "ADD", **left: bool) -> Tensor:
-    """Of the image and of its mirror image."""
+    """Adds the image and its mirror image."""
     pair = term(b, x, **left), term(b, mirrored(b, x), double=True)
     return ended(b, b.op(op, *pair))
 
 
 def wide_sum(b: Builder, left: Tensor, right: Tensor) -> Tensor:
-    """Of some 30 bits, scaled to int8."""
+    """Adds values of about 30 bits, and rescales the sum to int8."""
     zero, out_zp = b.const([0], DType.INT32), b.const([-3], DType.INT8)
     scaled = b.op(
         "RESCALE", b.op("ADD", left, right), b.const([1098017566], DType.INT32),
@@ -178,7 +178,7 @@ def wide_sum(b: Builder, left: Tensor, right: Tensor) -> Tensor:
 
 
 def scaled_sums(b: Builder, x: Tensor) -> Tensor:
-    """Values of int32 that no RESCALE has made, scaled."""
+    """Rescales int32 values that do not come from a RESCALE."""
     zero = b.const([0], DType.INT32)
     return b.op(
         "RESCALE", cast(b, x), b.const([2**30], DType.INT32), b.const([20], DType.INT8), zero, zero,
@@ -188,7 +188,7 @@ def scaled_sums(b: Builder, x: Tensor) -> Tensor:
 
 
 def ended(b: Builder, sums: Tensor) -> Tensor:
-    """Sums scaled to int8, all alike."""
+    """Rescales sums to int8 by one scale."""
     return rescaled(b, sums, double=True, per_channel=False)
 
 
@@ -220,17 +220,17 @@ def graph_of(write: Callable[[Builder, Tensor], Any]) -> Graph:
 
 
 def whys(graph: Graph) -> list[str]:
-    """What is computed together, by the convolutions that are native."""
+    """The reasons of the native kernels of a graph: operators that each computes."""
     return native_reasons(tosajax.compile(graph))
 
 
 def native_reasons(run: tosajax.Executable) -> list[str]:
-    """What each native kernel of an executable computes."""
+    """The reason of each native kernel of an executable: operators that it computes."""
     return [node.reason for node in run.cost().nodes if node.route.startswith("native")]
 
 
 def check(graph: Graph, batch: int = 3) -> None:
-    """The bits of the other routes, also of a batch."""
+    """Asserts the bits of XLA's routes, for one image and for a batch."""
     images = np.concatenate([np.roll(IMAGE, i, 1) for i in range(batch)])
     for examples, x in ((None, IMAGE), (batch, images)):
         found = tosajax.compile(graph, batch=examples)(x)

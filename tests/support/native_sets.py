@@ -1,7 +1,7 @@
-"""Instruction sets to test: those of this processor, and those of others, emulated.
+"""Instruction sets to test: this processor's, and emulations of others.
 
-What is emulated is as slow as it is simple, and runs the code that is written for a set on any
-processor.
+An emulation replaces a set's dot-product instructions by portable ones, so that the code written
+for the set runs on any processor.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tosajax.native.codegen.accumulators import Accumulators, PairAccumulators, 
 from tosajax.native.codegen.builder import IRBuilder, Value, vector
 
 
-def _of_bytes(*, raised: bool) -> isa.Step:
-    """The step of a set that multiplies bytes; those of the left operand may have no sign."""
+def _byte_step(*, unsigned: bool) -> isa.Step:
+    """A step of 4 products of int8 weights and int8 inputs, or uint8 inputs if `unsigned`."""
 
     def step(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
         del code
         for left in (0, 8, 16, 24):
             shifted = x << left
-            byte = shifted.lshr(24) if raised else shifted >> 24
+            byte = shifted.lshr(24) if unsigned else shifted >> 24
             sums = sums + byte * ((weight << left) >> 24)
         return sums
 
@@ -30,7 +30,7 @@ def _of_bytes(*, raised: bool) -> isa.Step:
 
 
 class _Pairs(PairAccumulators):
-    """`smmla` of ARM."""
+    """Emulates `smmla` of Arm's i8mm."""
 
     @staticmethod
     def multiply(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
@@ -43,12 +43,12 @@ class _Pairs(PairAccumulators):
 
 
 class _Tiles(TileAccumulators):
-    """The instructions of AMX; what says how tiles are shaped is not run."""
+    """Emulates AMX; the tile configuration is not loaded."""
 
     def __init__(self, code: IRBuilder, *others: Any) -> None:
         super().__init__(code, *others)
         self._tiles = [code.alloca("[1024 x i8]") for _ in range(8)]
-        self._rows = self.rows_of(self.tile.pixels)
+        self._rows = self.tile_rows(self.tile.pixels)
 
     enter = staticmethod(Accumulators.enter)
     leave = staticmethod(Accumulators.leave)
@@ -65,30 +65,30 @@ class _Tiles(TileAccumulators):
     def _copy(self, to: Value, source: Value | None, pitch: Value | int, rows: int) -> None:
         code = self.code
         with code.loop(code.value(rows)) as row:
-            values = code.value(0, self.words)
+            values = code.value(0, self.vector_type)
             if source is not None:
-                values = code.load(self.words, source, row * pitch)
+                values = code.load(self.vector_type, source, row * pitch)
             code.store(values, to, row * self.ROW)
 
     def multiply(self, sums: int, x: int, weight: int) -> None:
-        code, step = self.code, _of_bytes(raised=False)
+        code, step = self.code, _byte_step(unsigned=False)
         c, a, b = (self._tiles[tile] for tile in (sums, x, weight))
         with code.loop(code.value(self._rows[x])) as row, code.loop(code.value(16)) as k:
             pixel = code.load("i32", a, row * self.ROW, k * 4).splat(16)
             channels = code.load(vector("i32", 16), b, k * self.ROW)
-            code.store(step(code, code.load(self.words, c, row * self.ROW), pixel, channels),
+            code.store(step(code, code.load(self.vector_type, c, row * self.ROW), pixel, channels),
                        c, row * self.ROW)  # fmt: skip
 
 
-# Level 0: optimizing what stands for an instruction takes LLVM most of these tests' time.
+# Level 0: optimizing emulated instructions would take most of these tests' time.
 _SIGNED = isa.PORTABLE._replace(
-    name="signed-bytes", terms=4, step=_of_bytes(raised=False), int16=isa.PORTABLE, level=0
+    name="signed-bytes", dot_length=4, step=_byte_step(unsigned=False), int16=isa.PORTABLE, level=0
 )
-_RAISED = _SIGNED._replace(name="raised-bytes", input_offset=128, step=_of_bytes(raised=True))
-_WIDE = _RAISED._replace(name="wide-bytes", lanes=16)
+_UNSIGNED = _SIGNED._replace(name="raised-bytes", input_offset=128, step=_byte_step(unsigned=True))
+_WIDE = _UNSIGNED._replace(name="wide-bytes", lanes=16)
 EMULATED = (
     _SIGNED,
-    _RAISED,
+    _UNSIGNED,
     _SIGNED._replace(name="pairs", registers=32, accumulators=_Pairs, base=_SIGNED),
     _WIDE._replace(name="tiles", input_offset=0, accumulators=_Tiles, base=_WIDE),
 )

@@ -1,4 +1,4 @@
-"""ADD and SUB of scaled bytes by definition, and scales to try."""
+"""ADD and SUB of rescaled int8 by definition, and scales to try."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from tosajax.native import call
 
-# Multipliers and shifts: of factors above and below 1, exact halves, and the ends of what is legal.
+# Multipliers and shifts: factors above and below 1, exact halves, the bounds of the specification.
 SCALES = [(2**30, 30), (2**30 + 1, 29), (2**31 - 1, 33), (2**30, 32), (1, 2), (3, 62), (0, 31)]
 
 
 def scaled(value: Any, multiplier: Any, shift: Any, *, double: bool) -> np.ndarray:
-    """By definition, in Python's integers; what has more than 32 bits wraps."""
+    """RESCALE by definition, in Python's integers; beyond 32 bits results wrap."""
     value, m, s = np.asarray(value).astype(object), int(multiplier[0]), int(shift[0])
     half = (1 << (s - 1)) + (np.where(value >= 0, 1, -1) * (1 << 30) if double and s > 31 else 0)
     total = (value * m + half) >> s

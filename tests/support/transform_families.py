@@ -201,7 +201,15 @@ def matmul() -> list[Case]:
         function = functools.partial(ops.matmul, out_type=out)
         title = f"matmul {dtype.name}, {rows} rows"
         found.append(case(title, function, _matmul, a, b, *zps, out=out))
+        b = examples(rng, dtype, (1, 3, 5))
+        function = functools.partial(ops.matmul_t, out_type=out)
+        title = f"matmul_t {dtype.name}, {rows} rows"
+        found.append(case(title, function, _matmul_t, a, b, *zps, out=out))
     return found
+
+
+def _matmul_t(a: Any, b: Any, a_zp: Any, b_zp: Any) -> Any:
+    return matmul_oracle.matmul_t(a, b, int(a_zp[0]), int(b_zp[0]))
 
 
 def _matmul(a: Any, b: Any, a_zp: Any, b_zp: Any) -> Any:

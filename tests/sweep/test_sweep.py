@@ -135,6 +135,22 @@ def test_rows_of_a_model_are_those_of_apply(quantized):
     assert len({tuple(row[m] for m in METRICS) for row in found}) == len(configs)
 
 
+def test_inputs_far_beyond_the_range_of_a_model_are_a_warning(quantized):
+    """Images of 0..255 for a model of small numbers: said once, whatever the number of batches."""
+    model, params, _, (images, labels) = quantized
+    configs = grid(weight_bits=[8])
+
+    def run(images):
+        subject = sweep.of_model(model, params)
+        return Sweep(subject, (images, labels), ["accuracy"], configs, batch=7).run()
+
+    run(images)
+    wanted = r"input 'image': .* % of the elements are beyond the range of its scale: .* clipped"
+    with pytest.warns(UserWarning, match=wanted) as caught:
+        run(images * 100)
+    assert len([w for w in caught if "beyond the range" in str(w.message)]) == 1
+
+
 def test_settings_of_a_model(quantized):
     model, params, observed, _ = quantized
     subject = sweep.of_model(model, params, observed=observed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 import tosajax
@@ -46,6 +47,24 @@ def test_operator_of_a_later_version(monkeypatch):
     assert not version_errors(maximum(), Target.everything())
     with pytest.raises(TosaError, match=r"MAXIMUM needs TOSA 1\.1, target is PRO-FP@8K"):
         tosajax.compile(maximum(), "PRO-FP")
+
+
+def test_target_of_1_0_refuses_matmul_t():
+    b = Builder()
+    x, w = b.input("x", DType.INT8, (2, 3, 4)), b.input("w", DType.INT8, (1, 5, 4))
+    zero = b.const([0], DType.INT8)
+    graph = b.graph(outputs=[b.op("MATMUL_T", x, w, zero, zero, name="y")])
+    (error,) = version_errors(graph, Target.parse("PRO-INT"))
+    assert error == (
+        "MATMUL_T 'y': MATMUL_T needs TOSA 1.1, target is PRO-INT@8K of TOSA 1.0 [matmul_t.version]"
+    )
+    ones, point = np.ones((1, 2, 3), np.int8), np.zeros(1, np.int8)
+    with pytest.raises(TosaError, match="MATMUL_T needs TOSA"):
+        tosajax.run_op("MATMUL_T", [ones, ones, point, point], target="PRO-INT")
+    assert not version_errors(graph, Target.parse("TOSA-1.1+PRO-INT"))
+    assert tosajax.validate(graph).version == V1_1
+    # By default all that tosajax has is allowed.
+    assert tosajax.compile(graph).report.version == V1_1
 
 
 def test_operator_of_an_earlier_version(monkeypatch):

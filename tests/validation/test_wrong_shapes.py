@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
 import pytest
-from oracle.legal_graphs import LEGAL, OPERATORS, graph_of
+from oracle.legal_graphs import LEGAL, OPERATORS, ROW_IDS, ROWS, graph_of, legal_graph
 
 import tosajax
 from tosajax import Builder, DType, Tensor, TosaError, run_op
-from tosajax.graph import Graph
+from tosajax.graph import Graph, shape_fits
 from tosajax.spec import Form, Kind
 
 ALL = [op for op in OPERATORS if op.name in LEGAL]
@@ -119,7 +119,7 @@ def check(graph: Graph, *, may_be_legal: bool = False) -> None:
         assert not PYTHON.search(str(error)), way
 
 
-def raised_by(make: Callable[[], None]) -> TosaError | None:
+def raised_by(make: Callable[[], object]) -> TosaError | None:
     try:
         make()
     except TosaError as error:
@@ -141,6 +141,115 @@ def test_tensors_of_a_wrong_rank(op, argument, change):
     graph = graph_of(op.name, legal | {argument.name: ranked(legal[argument.name], change)})
     # An operator that takes any rank may take this one.
     check(graph, may_be_legal=argument.dims is None)
+
+
+def opened(tensor: Tensor, axes: Container[int]) -> Tensor:
+    """An operand, with open dimensions unless it is a constant."""
+    if tensor.values is not None or tensor.shape is None:
+        return tensor
+    shape = tuple(-1 if axis in axes else n for axis, n in enumerate(tensor.shape))
+    return dataclasses.replace(tensor, shape=shape)
+
+
+def derived(graph: Graph, change: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+    """The outputs of the last node, made again by a builder of changed operands."""
+    node, b = graph.nodes[-1], Builder()
+    operands = tensors_of(graph, b)
+    for tensor in operands:
+        b._tensors[tensor.name] = change(tensor)
+    dtypes = [graph.tensors[name].dtype for name in node.outputs]
+    return b.ops(node.op, *operands, dtypes=dtypes, **node.attributes)
+
+
+def faults() -> list[Any]:
+    """Graphs with a list of a wrong length or a tensor of a wrong rank."""
+    found = []
+    for case in (*lists(), *ranks()):
+        op, argument, wrong = case.values
+        legal = LEGAL[op.name]
+        if isinstance(wrong, list):
+            wrong = wrong if argument.form is Form.SHAPE else tuple(wrong)
+            may_be_legal = op.name == "RESHAPE"
+        else:
+            wrong, may_be_legal = ranked(legal[argument.name], wrong), argument.dims is None
+        found.append(pytest.param(op, legal | {argument.name: wrong}, may_be_legal, id=case.id))
+    return found
+
+
+@pytest.mark.parametrize(("op", "arguments", "may_be_legal"), faults())
+def test_faults_beside_open_dimensions(op, arguments, may_be_legal):
+    """Whatever the sizes are, the fault is one: all are open, or the first of each tensor."""
+    graph = graph_of(op.name, arguments)
+    for axes in (range(9), [0]):
+        error = raised_by(lambda axes=axes: derived(graph, lambda t: opened(t, axes)))
+        if error is None:
+            # A constant of a wrong shape may do for the shape of the output.
+            assert may_be_legal or validate_opened(graph, axes), axes
+            continue
+        assert all(f.label.startswith(f"{op.name.lower()}.") for f in error.report.findings)
+        assert not PYTHON.search(str(error))
+
+
+def validate_opened(graph: Graph, axes: Container[int]) -> set[str]:
+    """Errors of a graph whose inputs are open, without those of open dimensions."""
+    inputs = {name: opened(graph.tensors[name], axes) for name in graph.inputs}
+    report = tosajax.validate(dataclasses.replace(graph, tensors={**graph.tensors, **inputs}))
+    return {f.label for f in report.errors} - {"tensor.dynamic"}
+
+
+@pytest.mark.parametrize(("operator", "row"), ROWS, ids=ROW_IDS)
+def test_open_dimensions_give_shapes_that_hold_for_all_sizes(operator, row):
+    """A size that is derived is that of the closed graph; others are open."""
+    graph = legal_graph(operator, row)
+    if not graph.nodes or operator.name.startswith("CONST"):
+        return
+    closed = [t.shape for t in derived(graph, lambda t: t)]
+    for axes in (range(9), *([n] for n in range(6))):
+        found = derived(graph, lambda t, axes=axes: opened(t, axes))
+        for tensor, shape in zip(found, closed, strict=True):
+            assert shape is not None
+            assert shape_fits(shape, tensor.shape), (axes, tensor)
+
+
+@pytest.mark.parametrize(("operator", "row"), ROWS, ids=ROW_IDS)
+def test_operands_without_a_rank(operator, row):
+    graph = legal_graph(operator, row)
+    wanted = rf"{operator.name} '.*': the output shape does not follow from .*: give shape=$"
+    for name in graph.inputs:
+        place = f"x{graph.nodes[-1].inputs.index(name)}"
+
+        def unranked(tensor: Tensor, place: str = place) -> Tensor:
+            return dataclasses.replace(tensor, shape=None) if tensor.name == place else tensor
+
+        try:
+            found = derived(graph, unranked)
+        except ValueError as error:
+            message = str(error)
+        else:
+            message = ""
+            assert all(t.shape is not None for t in found)
+        assert not message or re.match(wanted, message)
+
+
+def test_arithmetic_on_an_open_dimension_is_open():
+    b = Builder()
+    x, zero = b.input("x", DType.FP32, (-1, 3)), b.const([0], DType.FP32)
+    assert b.op("PAD", x, b.const_shape([1, 1, 2, 0]), zero).shape == (-1, 5)
+    assert b.op("TILE", x, b.const_shape([2, 2])).shape == (-1, 6)
+    assert b.op("CONCAT", x, b.const(np.zeros((2, 3)), DType.FP32), axis=0).shape == (-1, 3)
+    assert b.op("SLICE", x, b.const_shape([0, 1]), b.const_shape([-1, 2])).shape == (-1, 2)
+    assert b.op("ADD", x, b.const([[1, 2, 3]], DType.FP32)).shape == (-1, 3)
+    assert b.ops("RFFT2D", b.input("z", DType.FP32, (1, 4, -1)))[0].shape == (1, 4, -1)
+
+
+def test_an_open_dimension_beside_a_rule_that_is_broken():
+    b = Builder()
+    x = b.input("x", DType.FP32, (-1, 3))
+    with pytest.raises(TosaError, match=r"ADD 'add_2': input2 has rank 1, expected 2 \[add\.e1\]"):
+        b.op("ADD", x, b.const([1], DType.FP32))
+    y = b.input("y", DType.FP32, (0, -1, 4))
+    with pytest.raises(TosaError, match=r"tensor 'y' has shape \(0, -1, 4\), expected dimensions"):
+        b.op("ADD", x, y)
 
 
 X = np.ones((1, 4, 4), np.float32)

@@ -86,7 +86,7 @@ MUTANTS = [
                 skip("left.subtract"),
                 change(">", ">="),
             ],
-            "_bytes_of": [condition("False"), left("*")],
+            "_bytes_of": [condition("False")],
             "_slow_kernels": [left("or", 1)],
             "_scope_of": [change("max", "min")],
         },
@@ -132,7 +132,8 @@ MUTANTS = [
         "graph/quantization.py",
         "graph/test_quantization.py",
         {
-            "Clipping.refuse": [condition("False", 0), change(">", ">=")],
+            "Clipping.refuse": [condition("False", 0)],
+            "Clipping.is_large": [change(">", ">=")],
             "Clipping.add": [change("<", "<=", 0), change("-", "+", 1)],
             "Clipping._hint": [condition("False", 0)],
         },

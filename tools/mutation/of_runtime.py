@@ -48,6 +48,15 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "compare/etrecord_scales.py",
+        "compare/test_etrecord_scales.py",
+        {
+            "_check": [condition("False", 0)],
+            "_Match._add": [skip("self._refused.add")],
+            "_Match.run": [skip("self._add_by_sources"), skip("self._add_ends", 1)],
+        },
+    ),
+    *mutants(
         "arguments/archives.py",
         "arguments/test_archives.py",
         {"content": [change("entry.file_size", "0", 0), condition("False", 0)]},

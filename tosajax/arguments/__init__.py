@@ -1,1 +1,1 @@
-"""Checks of users' arguments: types, names, arrays and numbers."""
+"""Checks users' arguments: types, names, arrays and numbers."""

@@ -1,4 +1,4 @@
-"""Members of ZIP archives that users give, which may be damaged, or claim any size."""
+"""Reads members of users' ZIP archives, which may be damaged or claim any size."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ BROKEN = (
     OverflowError,
     RecursionError,
 )
-_ENCRYPTED = 1  # in the flags of a member
+_ENCRYPTED = 1  # a bit of a member's flags
 
 
 def content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, size: int, most: int) -> bytes:
-    """The content of a member, unless it is much larger than its bytes in the file.
+    """Reads a member, unless its compression ratio is too high.
 
     Args:
-      archive: open for reading.
-      entry: of the member.
-      size: of the file, in bytes.
-      most: how many times as many bytes as in the file the content may have.
+      archive: an archive that is open for reading.
+      entry: the member's entry.
+      size: the size of the file, in bytes.
+      most: the highest compression ratio.
 
     Raises:
       ValueError: the member is encrypted, has another compression than DEFLATE, or is larger.

@@ -1,7 +1,7 @@
-"""Arrays of users: `.npy` and `.npz` files, which may be damaged or have false headers.
+"""Reads users' `.npy` and `.npz` files, which may be damaged or have false headers.
 
-Each defect of the content is a FormatError that names the file, and in an `.npz` file the member.
-No pickle is loaded, and memory is taken only for bytes that are there.
+Each defect raises a FormatError with the name of the file and, in an `.npz` file, of the member. No
+pickle is loaded, and memory is allocated only for bytes that exist.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tosajax.report import FormatError
 
 PathLike = str | os.PathLike[str]
 
-_CHUNK = 1 << 24  # bytes to read at a time
+_CHUNK = 1 << 24  # bytes that are read at a time
 _MAGIC = {
     b"\x93NUMPY": "an .npy file",
     b"PK\x03\x04": "an .npz file",
@@ -39,10 +39,10 @@ def load_array(source: PathLike | bytes, *, mapped: bool = False) -> np.ndarray:
 
     Args:
       source: the path of a file or a pipe, or the content of a file.
-      mapped: whether to map the elements of a file to memory, read-only, in place of reading them.
+      mapped: whether to map the elements of a file to memory, read-only, instead of reading them.
 
     Raises:
-      FormatError: the content is not one whole array of numbers or text.
+      FormatError: the content is not one complete array of numbers or text.
       OSError: the file cannot be read.
     """
     place = _place(source)
@@ -66,14 +66,14 @@ def load_arrays(source: PathLike | bytes) -> dict[str, np.ndarray]:
       source: the path of a file, or the content of one.
 
     Raises:
-      FormatError: the content is not an archive of whole arrays.
+      FormatError: the content is not an archive of complete arrays.
       OSError: the file cannot be read.
     """
     return {name: member.read_all() for name, member in open_arrays(source).items()}
 
 
 def open_arrays(source: PathLike | bytes) -> dict[str, ArrayStream]:
-    """The arrays of an `.npz` file by name, to be read part by part; see `load_arrays`."""
+    """Opens the arrays of an `.npz` file, by name, to read them in parts; see `load_arrays`."""
     place = _place(source)
     with _opened(source, place) as file:
         _check_magic(file, place, "an .npz file")
@@ -95,19 +95,19 @@ def open_arrays(source: PathLike | bytes) -> dict[str, ArrayStream]:
                 raise FormatError(f"{inside} is there twice")
             file = opened.enter_context(_member(archive, info, inside))
             found[name] = _stream(file, info, inside)
-        opened.pop_all()  # the streams read on
+        opened.pop_all()  # the streams still read from it
     return found
 
 
 class ArrayStream:
-    """An array, read from its start to its end; memory holds only one part.
+    """An array that is read in parts, from start to end.
 
     Args:
-      file: positioned behind the header.
+      file: the file, positioned after the header.
       place: its name in messages.
-      shape: of the whole array.
-      dtype: of its elements.
-      in_columns: whether the first axis runs fastest, as in Fortran.
+      shape: the shape of the whole array.
+      dtype: the type of its elements.
+      in_columns: whether the array is in column-major order.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ArrayStream:
         """The next `count` rows.
 
         Raises:
-          FormatError: they are damaged or missing, or the array is stored by columns.
+          FormatError: the rows are damaged or missing, or the array is in column-major order.
         """
         if self._in_columns and len(self.shape) > 1:
             raise FormatError(
@@ -134,7 +134,7 @@ class ArrayStream:
         return self._read((count, *self.shape[1:]))
 
     def read_all(self) -> np.ndarray:
-        """The whole array, before any other read."""
+        """Reads the whole array; must be the first read."""
         return self._read(self.shape)
 
     def _read(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -183,9 +183,9 @@ def _size(file: IO[bytes]) -> int | None:
 
 @contextlib.contextmanager
 def _damage(place: str, what: str = "") -> Iterator[None]:
-    """Turns each error that NumPy and ZIP raise on damaged bytes into one.
+    """Converts all errors that NumPy and zipfile raise for damaged bytes to a FormatError.
 
-    They promise no list of exceptions: headers, for example, pass through Python's own parser.
+    Neither documents its exceptions: headers, for example, are parsed by Python's own parser.
     """
     try:
         yield
@@ -206,9 +206,9 @@ def _check_magic(file: io.BufferedReader | zipfile.ZipExtFile, place: str, wante
 
 
 def _header(file: IO[bytes], place: str) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether columns come first, and element type; the file is then at the elements."""
+    """Reads a header: the shape, whether the order is column-major, and the element type."""
     with _damage(place, "its header cannot be read"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about headers that Python 2 wrote
+        warnings.simplefilter("ignore")  # warnings about headers written by Python 2
         version = npy.read_magic(file)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, in_columns, dtype = read(file)
@@ -233,7 +233,7 @@ def _check_size(place: str, shape: tuple[int, ...], dtype: np.dtype, there: int)
 
 
 def _bytes(file: IO[bytes], count: int, place: str) -> bytearray:
-    """Reads in parts, so that memory is taken only for bytes that are there."""
+    """Reads bytes in parts: memory is allocated only for bytes that exist."""
     content = bytearray()
     with _damage(place):
         while len(content) < count and (part := file.read(min(_CHUNK, count - len(content)))):

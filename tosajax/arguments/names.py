@@ -1,4 +1,4 @@
-"""Known names near a misspelt one."""
+"""Suggests known names for a misspelt name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Iterable
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """The end of a message: "; did you mean 'weight_bits'?", or ""."""
+    """The end of a message, such as "; did you mean 'weight_bits'?"; "" without a similar name."""
     found = difflib.get_close_matches(name, list(known), n=2, cutoff=0.75)
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""

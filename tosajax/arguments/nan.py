@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-_BLOCK = 2**20  # elements at a time, so that a mapped file is not all copied
+_BLOCK = 2**20  # elements that are read at a time: a mapped file is never copied as a whole
 
 
 def first_nan(array: ArrayLike) -> tuple[int, ...] | None:
-    """The index of the first NaN in row-major order; None without one.
+    """The index of the first NaN in row-major order; None if there is no NaN.
 
     Args:
-      array: of any type and shape; integers have no NaN. Infinities are numbers.
+      array: an array of any type and shape. Infinities are not NaN.
     """
     array = np.asarray(array)
     if array.dtype.kind in "biu" or not array.size:

@@ -1,4 +1,4 @@
-"""Types and counts of arguments, refused by name before any work is done."""
+"""Checks types and counts of arguments before any work is done; messages name the argument."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from types import UnionType
 def check_type(
     name: str, value: object, kinds: type | UnionType | tuple[type, ...], wanted: str
 ) -> None:
-    """Raises TypeError where an argument is of another type.
+    """Raises TypeError if an argument has another type.
 
     Args:
-      name: of the argument.
-      value: of the argument.
+      name: the name of the argument.
+      value: its value.
       kinds: the types that it may have.
-      wanted: the same in words, such as "a Graph".
+      wanted: these types in words, such as "a Graph".
     """
     if not isinstance(value, kinds):
         raise TypeError(f"{name} is {shown(value)}, expected {wanted}")
 
 
 def count(name: str, value: object) -> int:
-    """A number of things, as an int.
+    """Checks that a value is an integer of at least 1; returns it as an int.
 
     Raises:
-      TypeError: it is not an integer; a bool is not one.
-      ValueError: it is below 1.
+      TypeError: the value is not an integer; a bool is not accepted.
+      ValueError: the value is below 1.
     """
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(f"{name} is {shown(value)}, expected an integer")
@@ -37,12 +37,12 @@ def count(name: str, value: object) -> int:
 
 
 def check_count(names: Sequence[str], inputs: Sequence[object]) -> None:
-    """Raises TypeError where there are more inputs than names of inputs, or fewer."""
+    """Raises TypeError if the numbers of inputs and of their names differ."""
     if len(inputs) != len(names):
         raise TypeError(f"{len(inputs)} inputs, expected {len(names)} ({', '.join(names)})")
 
 
 def shown(value: object) -> str:
-    """A value, shortened, and its type, for a message."""
+    """A value, shortened, with its type, for a message."""
     text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"

@@ -4,13 +4,13 @@ A rule function is found by name; for CONV2D in chapter conv:
 
 - `conv.conv2d_shape`: the output shapes;
 - `conv.conv2d_errors`: ERROR_IF rules;
-- `conv.conv2d_zero_points`: those of them that are on values, which may be known only in a run;
+- `conv.conv2d_zero_points`: ERROR_IF rules on zero points, which may be known only at run time;
 - `conv.conv2d_levels`: limits of the level;
-- `conv.conv2d_undefined`: REQUIRE rules that can be judged before the graph runs;
-- `require.conv.conv2d_require`: REQUIRE rules on values, as traced flags that say which are broken.
+- `conv.conv2d_undefined`: REQUIRE rules that can be checked before the graph runs;
+- `require.conv.conv2d_require`: REQUIRE rules on values, as traced flags, one for each rule.
 
-What holds for every operator (argument counts, types, ranks, compile-time constants) comes from
-the table and is checked in `validate`.
+Checks common to all operators (argument counts, types, ranks, compile-time constants) come from
+the table; `validate` makes them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """The rule functions of one operator; None where it has no rule of the kind."""
+    """The rule functions of one operator; None for each kind of rule that it does not have."""
 
     operator: Operator
     shape: Callable[[Call], tuple[tuple[int, ...], ...]] | None
@@ -45,7 +45,7 @@ class Rules:
 
     @functools.cached_property
     def require(self) -> Callable[..., dict[str, jax.Array]] | None:
-        """The rules on values. They need JAX, which nothing else here does, hence the delay."""
+        """The rules on values; imported on first use, because only they need JAX."""
         chapter = _chapter(f"tosajax.checks.require.{self.operator.chapter}")
         return getattr(chapter, f"{self.operator.name.lower()}_require", None)
 

@@ -1,8 +1,8 @@
 """Rules that several operators share.
 
-A label is given without the operator: the call adds it. An output whose shape is still None breaks
-no rule. Rules of levels number their limits l1, l2, ... themselves, in the order in which the
-operator lists them.
+Each `*_errors` function yields a problem for each violation. Rule labels omit the operator, which
+the call adds. An output whose shape is still None breaks no rule. Level limits are numbered l1, l2,
+... in the order in which the operator lists them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tosajax.spec import Level
 
 Shapes = tuple[tuple[int, ...], ...]
 
-# The output's spatial dimensions count from the end: a 2D operator has no OD.
+# Axes of the output's spatial dimensions, from the end, as 2D operators have no OD.
 _OUTPUT = {"OD": -4, "OH": -3, "OW": -2}
 
 
@@ -23,7 +23,7 @@ def list_value(c: Call, name: str) -> tuple[int, ...]:
     """The elements of a shape_t input.
 
     Raises:
-      ValueError: they are known only when the graph runs.
+      ValueError: the elements are known only when the graph runs.
     """
     value = getattr(c, name)
     if not isinstance(value, tuple):
@@ -37,13 +37,13 @@ def lists_known(c: Call, *names: str) -> bool:
 
 
 def output_errors(c: Call, rule: str, wanted: tuple[int, ...]) -> Iterator[Problem]:
-    """The output has the shape that follows from the inputs."""
+    """Checks that the output has the shape `wanted`."""
     if c.output.shape not in (None, wanted):
         yield c.problem(rule, f"output has shape {c.output.shape}, expected {wanted}")
 
 
 def rank_errors(c: Call, rule: str) -> Iterator[Problem]:
-    """The output has the rank of input1."""
+    """Checks that the output has the rank of input1."""
     if c.output.shape is None:
         return
     found, wanted = len(c.output.shape), len(c.input1.shape)
@@ -52,7 +52,7 @@ def rank_errors(c: Call, rule: str) -> Iterator[Problem]:
 
 
 def size_errors(c: Call, rule: str) -> Iterator[Problem]:
-    """The output has as many elements as input1."""
+    """Checks that the output has as many elements as input1."""
     if c.output.shape is None:
         return
     found, wanted = math.prod(c.output.shape), math.prod(c.input1.shape)
@@ -61,40 +61,40 @@ def size_errors(c: Call, rule: str) -> Iterator[Problem]:
 
 
 def length_errors(c: Call, rule: str, name: str, wanted: int) -> Iterator[Problem]:
-    """A list has as many elements as it should."""
+    """Checks that a list argument has `wanted` elements."""
     found = len(getattr(c, name))
     if found != wanted:
         yield c.problem(rule, f"{name} has {found} elements, expected {wanted}")
 
 
 def minimum_errors(c: Call, rule: str, name: str, minimum: int) -> Iterator[Problem]:
-    """Every element of a list is at least `minimum`."""
+    """Checks that every element of a list argument is at least `minimum`."""
     found = getattr(c, name)
     if min(found, default=minimum) < minimum:
         yield c.problem(rule, f"{name} is {found}, expected values of at least {minimum}")
 
 
 def axis_errors(c: Call, rule: str, rank: int) -> Iterator[Problem]:
-    """The axis is a dimension of a tensor of this rank."""
+    """Checks that the axis is in [0, rank)."""
     if not 0 <= c.axis < rank:
         yield c.problem(rule, f"axis is {c.axis}, expected 0 to {rank - 1} for rank {rank}")
 
 
 def input_shape(c: Call) -> Shapes:
-    """One output, of the shape of `input`."""
+    """The output shape: the shape of `input`."""
     return (c.input.shape,)
 
 
 def input1_shape(c: Call) -> Shapes:
-    """One output, of the shape of `input1`."""
+    """The output shape: the shape of `input1`."""
     return (c.input1.shape,)
 
 
 def constant_shape(c: Call) -> Shapes:
-    """One output, of the shape of its own values.
+    """The output shape of a constant: the shape of its values.
 
     Raises:
-      ValueError: it has none.
+      ValueError: the output has no values.
     """
     if not c.known("output"):
         raise ValueError("output has no values")
@@ -107,7 +107,7 @@ def broadcast_shape(c: Call) -> Shapes:
     Raises:
       ValueError: the operands do not broadcast.
     """
-    # A length-1 operand such as the shift of MUL is not part of it.
+    # Operands with numeric dimensions, such as MUL's shift [1], do not broadcast.
     names = [a.name for a in c.operator.inputs if a.dims is None]
     shape = getattr(c, names[0]).shape
     for name in names[1:]:
@@ -121,7 +121,7 @@ def broadcast_shape(c: Call) -> Shapes:
 
 
 def broadcast_errors(c: Call) -> Iterator[Problem]:
-    """The operands broadcast, and the output has the shape they broadcast to."""
+    """Checks that the operands broadcast, and that the output has the broadcast shape."""
     try:
         (wanted,) = broadcast_shape(c)
     except ValueError as error:
@@ -131,7 +131,7 @@ def broadcast_errors(c: Call) -> Iterator[Problem]:
 
 
 def window_size(span: int, stride: int) -> int:
-    """Positions of a window that has `span` elements to move over in steps of `stride`.
+    """The number of positions of a window that moves over `span` elements in steps of `stride`.
 
     Raises:
       ValueError: the stride is not positive.
@@ -144,15 +144,15 @@ def window_size(span: int, stride: int) -> int:
 def window_errors(
     c: Call, rule: str, name: str, span: int, step: str, stride: int
 ) -> Iterator[Problem]:
-    """Steps of `stride` fill `span`, and the output has one element for each position.
+    """Checks that `stride` divides `span`, and that the output has one element per position.
 
     Args:
       c: the call.
-      rule: its label.
-      name: OD, OH or OW, the output's dimension.
-      span: distance from the first position to the last.
-      step: what the specification calls the stride.
-      stride: at least 1.
+      rule: the rule's label.
+      name: the output's dimension: OD, OH or OW.
+      span: elements from the first window position to the last.
+      step: the stride's name in the specification.
+      stride: elements, at least 1.
     """
     wanted = span // stride + 1
     found = wanted if c.output.shape is None else c.output.shape[_OUTPUT[name]]
@@ -165,7 +165,7 @@ def window_errors(
 
 
 def limits(c: Call, level: Level, *limited: tuple[str, int, str]) -> Iterator[Problem]:
-    """Each (name, value, bound of the level) is within its bound."""
+    """Checks that each value of `limited`, (name, value, field of `level`), is within its limit."""
     for number, (name, found, bound) in enumerate(limited, 1):
         most = getattr(level, bound)
         if found > most:
@@ -173,7 +173,7 @@ def limits(c: Call, level: Level, *limited: tuple[str, int, str]) -> Iterator[Pr
 
 
 def list_limits(c: Call, level: Level) -> Iterator[Problem]:
-    """Lists of input and output tensors are no longer than the level allows."""
+    """Checks that lists of input and output tensors are no longer than the level allows."""
     lists = ("input_list", "output_list")
     return limits(
         c,

@@ -25,7 +25,7 @@ def clamp_errors(c: Call) -> Iterator[Problem]:
 
 
 def _bound_errors(c: Call) -> Iterator[Problem]:
-    """The bounds of integers are integers of the type."""
+    """Checks that the bounds of an integer CLAMP are integers in the range of its type."""
     dtype = c.input.dtype
     if not dtype.is_integer:
         return

@@ -1,4 +1,4 @@
-"""A node as its rules see it: arguments by name, with shapes, types and known values."""
+"""A node with its arguments by name, as the rules read it: shapes, types and known values."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tosajax.graph import Graph, Node, Tensor, arguments
 
 
 class Problem(NamedTuple):
-    """A broken rule: its label ("conv2d.e8"), and a message of what was found and wanted."""
+    """A broken rule: its label ("conv2d.e8"), and a message with the value found and expected."""
 
     label: str
     message: str
 
 
 class Surroundings(NamedTuple):
-    """The surroundings of a node that its rules may see.
+    """The context of a node that its rules may read.
 
-    `variables` lists every VARIABLE of the program, by name; `depth` counts the graphs around
-    the node's own, of which the level allows `max_nesting`.
+    `graphs` has the subgraphs by name; `variables` every VARIABLE of the program, by name; `depth`
+    is the nesting depth of the node's graph, and `max_nesting` the level's limit.
     """
 
     graphs: Mapping[str, Graph] = MappingProxyType({})
@@ -35,13 +35,13 @@ ALONE = Surroundings()
 
 
 class Call:
-    """One node with its arguments as attributes, by the specification's names.
+    """One node, with its arguments as attributes under the specification's names.
 
-    An input or output is a `Tensor` (a tuple of them for a tensor list); `values` is known where
-    the tensor is a constant. A shape_t input is its tuple of ints. An attribute is its value, the
-    table's default where the node does not give it; a graph is a `Graph`. Rules may rely on what
-    validation checks before them: argument counts, types, ranks, and that dimensions of one name
-    agree. Outputs may have no shape yet.
+    An input or output is a `Tensor` (a tuple of them for a tensor list); its `values` are set if
+    the tensor is a constant. A constant shape_t input is a tuple of ints. An attribute is its
+    value, or the table's default if the node omits it; a graph attribute is a `Graph`. Rules may
+    rely on the checks made before them: argument counts, types, ranks, and equal sizes for
+    dimensions of the same name. Outputs may not have a shape yet.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Call:
         return self._values[name].values is not None
 
     def label(self, rule: str) -> str:
-        """The label of a rule of this operator: that of "e8" is "conv2d.e8"."""
+        """The full label of a rule of this operator: "conv2d.e8" for "e8"."""
         return f"{self.node.op.lower()}.{rule}"
 
     def problem(self, rule: str, message: str) -> Problem:
-        """A problem under the label of a rule of this operator."""
+        """Makes a problem with the full label of `rule`."""
         return Problem(self.label(rule), message)
 
 
@@ -105,7 +105,7 @@ def _attribute_values(
 def _output_values(
     operator: spec.Operator, node: Node, tensors: Mapping[str, Tensor]
 ) -> dict[str, Any]:
-    # RESHAPE has an input and an output dimension list of one name; no output shares an input's.
+    # Output names never equal input names.
     found = arguments(operator, node.outputs, spec.Kind.OUTPUT)
     return {
         name: tuple(tensors[n] for n in value) if isinstance(value, tuple) else tensors[value]

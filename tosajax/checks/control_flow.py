@@ -1,6 +1,6 @@
 """Rules of "Control Flow Operators" (TOSA 1.0.1).
 
-Lists of tensors agree when their lengths, shapes and types do.
+Lists of tensors agree if their lengths, shapes and types are equal.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def _list_errors(
 
 
 def _shapes(tensors: Sequence[Tensor]) -> Shapes:
-    """Shapes of tensors.
+    """The shapes of tensors.
 
     Raises:
-      ValueError: one has no rank.
+      ValueError: a tensor has no rank.
     """
     for tensor in tensors:
         if tensor.shape is None:

@@ -1,7 +1,7 @@
 """Rules of "Tensor Operators", convolutions (TOSA 1.0.1).
 
-CONV2D, CONV3D and DEPTHWISE_CONV2D share theirs: `kernel` is the kernel's size, one number for
-each spatial dimension, and `channels` the number of output channels.
+CONV2D, CONV3D and DEPTHWISE_CONV2D share their rules: `kernel` is the size of the kernel, one
+number for each spatial dimension, and `channels` the number of output channels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tosajax.checks.call import Call, Problem
 from tosajax.checks.values import ValueRule, constant_problems, zero_point
 from tosajax.spec import Level
 
-# Names of a 3D operator's dimensions; a 2D operator has them without the depth.
+# Names in the messages of a 3D operator; a 2D operator uses them without the depth.
 _OUTPUT = ("OD", "OH", "OW")
 _KERNEL = ("dilation_d * KD", "dilation_y * KH", "dilation_x * KW")
 _PAD = ("pad_d0", "pad_d1", "pad_top", "pad_bottom", "pad_left", "pad_right")
@@ -125,7 +125,7 @@ def transpose_conv2d_levels(c: Call, level: Level) -> Iterator[Problem]:
 
 
 def _spans(c: Call, kernel: list[int]) -> list[int]:
-    """Elements from the first position of the window to the last, along each dimension."""
+    """Elements from the first window position to the last, for each spatial dimension."""
     _, *sizes, _ = c.input.shape
     before, after = c.pad[0::2], c.pad[1::2]
     dims = zip(sizes, before, after, kernel, c.dilation, strict=True)
@@ -168,6 +168,6 @@ def _levels(c: Call, level: Level, kernel: list[int]) -> Iterator[Problem]:
         level,
         *((name, k, "MAX_KERNEL") for name, k in zip(_KERNEL[-count:], extents, strict=True)),
         *((name, pad, "MAX_KERNEL") for name, pad in zip(_PAD[-2 * count :], c.pad, strict=True)),
-        # A stride of depth comes after the other limits.
+        # The depth's stride comes after all other limits.
         *((name, stride, "MAX_STRIDE") for name, stride in (y, x, *depth)),
     )

@@ -50,7 +50,7 @@ def sub_undefined(c: Call) -> Iterator[Problem]:
 
 
 def shift_values(dtype: np.dtype) -> list[ValueRule]:
-    """Rules of the three operators that shift elements of this type."""
+    """Rules of the shift amount in ARITHMETIC_RIGHT_SHIFT and both logical shifts."""
     return [in_range("r1", "input2", 0, 8 * dtype.itemsize - 1)]
 
 
@@ -69,14 +69,14 @@ def intdiv_values() -> list[ValueRule]:
 def intdiv_undefined(c: Call) -> Iterator[Problem]:
     yield from constant_problems(c, intdiv_values())
     rule = fits_int32("r2", "input1 / input2")
-    # No other quotient has more bits than its dividend.
+    # Only division by -1 can overflow.
     yield from derived_problems(
         c, _BOTH, lambda a, b: [(rule, np.where(b == -1, -exact(a), np.int64(0)))]
     )
 
 
 def mul_values(dtype: np.dtype) -> list[ValueRule]:
-    """Rules of the shift, for factors of this type: only a product of int32 is shifted."""
+    """Rules of MUL's shift for operands of type `dtype`: only int32 products are shifted."""
     rules = [in_range("r1", "shift", 0, 63)]
     if dtype != np.int32:
         rules.append(ValueRule("r2", "shift", lambda x, xp: x != 0, f"0 for {dtype.name}"))
@@ -94,7 +94,7 @@ def _shifted_product(
     a: np.ndarray, b: np.ndarray, shift: np.ndarray
 ) -> Iterator[tuple[ValueRule, np.ndarray]]:
     amount = exact(shift).reshape(())
-    if amount > 0:  # without a shift, the product keeps its low bits
+    if amount > 0:  # without a shift, the result is the low 32 bits of the product
         rule = fits_int32("r3", "input1 * input2 / 2**shift")
         yield rule, shifted(exact(a) * exact(b), amount)
 
@@ -113,14 +113,18 @@ def pow_values() -> list[ValueRule]:
 def pow_undefined(c: Call) -> Iterator[Problem]:
     yield from constant_problems(c, pow_values())
     rule = ValueRule("r2", "the larger operand", lambda x, xp: ~is_positive(x, xp), "more than 0")
-    # In float32, which holds all other types: NumPy's fmax of bf16 warns of NaN.
+    # Computes in float32, which represents all values of the other types: NumPy's fmax of bf16
+    # warns about NaN.
     yield from derived_problems(
         c, _BOTH, lambda a, b: [(rule, np.fmax(a.astype(np.float32), b.astype(np.float32)))]
     )
 
 
 def table_undefined(c: Call) -> Iterator[Problem]:
-    """A table of int16 without a legal step leaves every value open."""
+    """Checks the steps of an int16 table: all of them, or the steps at constant inputs.
+
+    A table breaks the rule if every step is outside int16, or the step at a constant input is.
+    """
     if c.input1.dtype is not DType.INT16:
         return
     if c.known("table") and is_steep(c.table.values, np).all():
@@ -133,17 +137,17 @@ def table_undefined(c: Call) -> Iterator[Problem]:
 
 
 def table_index(values: Any) -> Any:
-    """The first of the two entries in a table of int16 that each value lies between."""
+    """The index of the first of the two int16 table entries between which each value lies."""
     return (values.astype(np.int32) + 32768) >> 7
 
 
 def is_steep(table: Any, xp: Any) -> Any:
-    """Where two neighbours in a table of int16 are too far apart to interpolate between them."""
+    """Bool array, true where the step between two int16 table entries does not fit int16."""
     step = xp.diff(table.astype(np.int32))
     return (step < -(1 << 15)) | (step >= 1 << 15)
 
 
 def is_positive(value: Any, xp: Any) -> Any:
-    """Where floats are above 0, in NumPy or in JAX."""
-    # By its bits: XLA may take a subnormal for 0 where it compares floats.
+    """Bool array, true where floats are above 0, in NumPy or in JAX."""
+    # Compares bits, because XLA may flush subnormals to 0 in float comparisons.
     return (value.view(f"int{8 * value.dtype.itemsize}") > 0) & ~xp.isnan(value)

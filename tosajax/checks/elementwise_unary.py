@@ -16,12 +16,12 @@ reciprocal_shape = rsqrt_shape = sin_shape = input1_shape
 
 
 def abs_values(dtype: np.dtype) -> list[ValueRule]:
-    """Rules of elements of this type."""
+    """Rules of ABS on `input1` of type `dtype`."""
     return _more_than_the_least("r1", dtype)
 
 
 def _more_than_the_least(rule: str, dtype: np.dtype) -> list[ValueRule]:
-    """int32 are not the minimum, whose negative does not fit."""
+    """The rule that an int32 is not the minimum, whose negative does not fit int32."""
     if dtype != np.int32:
         return []
     least = np.iinfo(np.int32).min
@@ -38,7 +38,7 @@ def negate_zero_points(c: Call) -> Iterator[ValueRule]:
 
 
 def negate_values(dtype: np.dtype) -> list[ValueRule]:
-    """Rules of elements of this type, less `input1_zp`."""
+    """Rules of NEGATE on `input1 - input1_zp` of type `dtype`."""
     return _more_than_the_least("r2", dtype)
 
 

@@ -58,7 +58,7 @@ def resize_levels(c: Call, level: Level) -> Iterator[Problem]:
 
 
 def _type_errors(c: Call) -> Iterator[Problem]:
-    """The output has the type of the mode: integers widen in BILINEAR mode only."""
+    """Checks the output's type: integers widen in BILINEAR mode only."""
     other = "nearest" if c.mode is ResizeMode.BILINEAR else "bilinear"
     rows = [row for row in c.operator.types if not row.mode.endswith(other)]
     outputs = {row.types["in_t"]: DType(row.types["out_t"]) for row in rows}
@@ -105,7 +105,7 @@ def _range_errors(
 
 
 def _spans(c: Call) -> tuple[int, int]:
-    """From the first to the last sample of a column and a row, in units of 1 / scale_n."""
+    """Distances from the first to the last sample along y and x, in units of 1 / scale_n."""
     _, height, width, _ = c.input.shape
     scale_y_n, _, scale_x_n, _ = list_value(c, "scale")
     offset_y, offset_x = list_value(c, "offset")

@@ -1,4 +1,4 @@
-"""Limits of Ethos-U NPUs, by `spec.npu`; those of one operator are functions with its name."""
+"""Limits of Ethos-U NPUs, from `spec.npu`; `_OWN` has the checks of single operators."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tosajax.graph import Graph, Node, Tensor
 from tosajax.spec import ResizeMode
 from tosajax.spec.npu import Npu, NpuOperator
 
-_SIZE = 65536  # of a dimension
+_SIZE = 65536  # largest dimension
 _NAMES = {-1: "channels", -2: "width", -3: "height"}
 
 
 class Neighbours(NamedTuple):
-    """The tensors of a graph by name, and the nodes that read each; None for an output of it."""
+    """A graph's tensors and the nodes that read each, by tensor name; None for a graph output."""
 
     tensors: Mapping[str, Tensor]
     readers: Mapping[str, Sequence[Node | None]]
 
     @classmethod
     def of(cls, graph: Graph) -> Neighbours:
-        """Those of a graph's own nodes."""
+        """Collects the tensors and readers of a graph, without its subgraphs."""
         readers: dict[str, list[Node | None]] = {name: [None] for name in graph.outputs}
         for node in graph.nodes:
             for name in node.inputs:
@@ -36,12 +36,12 @@ class Neighbours(NamedTuple):
 
 
 def npu_problems(call: Call, npu: Npu, around: Neighbours) -> Iterator[Problem]:
-    """What a NPU does not run of a legal node.
+    """Yields a problem for each limit of the NPU that a legal node exceeds.
 
     Args:
       call: the node.
-      npu: to run it.
-      around: of its graph.
+      npu: the NPU and its limits.
+      around: the tensors and readers of the node's graph.
     """
     known, tensors = npu.limits(call.node.op), around.tensors
     if known is None:
@@ -68,7 +68,7 @@ _Found = Iterator[tuple[str, str]]  # rules and messages
 
 
 def _common(c: Call, known: NpuOperator) -> _Found:
-    """The limits that several operators have."""
+    """Checks the limits that are columns of `spec.npu`."""
     if known.types is not None and c.node.inputs:
         yield from _types(c, known)
     for (argument, axis), most in known.sizes.items():
@@ -137,7 +137,7 @@ def _weights(c: Call, known: NpuOperator) -> _Found:
 
 
 def _sums(c: Call, known: NpuOperator, around: Neighbours) -> _Found:
-    """INT48 lives between an operator and the RESCALE that follows."""
+    """Checks that only RESCALE reads an INT48 output, and that it writes one of `known.sums`."""
     if known.sums is None or c.output.dtype is not DType.INT48:
         return
     for node in _read_by(c.output.name, around):
@@ -149,7 +149,7 @@ def _sums(c: Call, known: NpuOperator, around: Neighbours) -> _Found:
 
 
 def _read_by(name: str, around: Neighbours) -> Iterator[Node | None]:
-    """The nodes that read a tensor, those of IDENTITY followed."""
+    """Yields the nodes that read a tensor, looking through IDENTITY; None for a graph output."""
     for node in around.readers.get(name, ()):
         if node is not None and node.op == "IDENTITY":
             yield from _read_by(node.outputs[0], around)
@@ -157,7 +157,7 @@ def _read_by(name: str, around: Neighbours) -> Iterator[Node | None]:
             yield node
 
 
-# Of one operator.
+# Limits of single operators.
 
 
 def _transpose_conv2d(c: Call, around: Neighbours) -> _Found:
@@ -237,12 +237,12 @@ def _resize(c: Call, around: Neighbours) -> _Found:
 
 
 def _divides(node: Node, tensors: Mapping[str, Tensor], by: int) -> bool:
-    """Whether a node is a RESCALE that divides by a number."""
+    """Whether a node is a RESCALE that divides by `by`, or one whose scale is not constant."""
     if node.op != "RESCALE":
         return False
     multiplier, shift = (tensors[name].values for name in node.inputs[1:3])
     if multiplier is None or shift is None:
-        return True  # not known
+        return True  # the scale is not constant
     pairs = zip(multiplier.reshape(-1).tolist(), shift.reshape(-1).tolist(), strict=True)
     return all(m * by == 1 << s for m, s in pairs)
 
@@ -262,7 +262,7 @@ def _transpose_int32(shape: tuple[int, ...], perms: tuple[int, ...]) -> _Found:
     missing = 4 - len(shape)
     n, h, w, c = (1,) * missing + shape
     order = "".join("NHWC"[p] for p in (*range(missing), *(p + missing for p in perms)))
-    # Numbers, and the most that each may be.
+    # For each permutation: names, sizes and their maxima.
     limits = {
         "NHWC": [("channels", c, 2**15)],
         "NWHC": [

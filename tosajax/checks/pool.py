@@ -59,7 +59,7 @@ avg_pool2d_levels = max_pool2d_levels
 
 
 def _spans(c: Call) -> tuple[int, int]:
-    """Rows and columns from the first position of the window to the last."""
+    """Rows and columns from the first window position to the last."""
     _, height, width, _ = c.input.shape
     kernel_y, kernel_x = c.kernel
     top, bottom, left, right = c.pad
@@ -78,7 +78,7 @@ def _window_errors(c: Call, first: int) -> Iterator[Problem]:
         return
     kernel_y, kernel_x = c.kernel
     top, bottom, left, right = c.pad
-    # A window that lies in the padding alone would have nothing to average.
+    # A window entirely in the padding would have no elements to average.
     if max(left, right) >= kernel_x:
         yield c.problem(
             pad_x, f"pad is {left} left and {right} right, expected less than kernel_x {kernel_x}"

@@ -20,7 +20,7 @@ def scatter_shape(c: Call) -> Shapes:
 
 
 def gather_values(count: int) -> list[ValueRule]:
-    """Rules of indices into `count` elements."""
+    """Rules of GATHER's indices into `count` elements."""
     return [in_range("r1", "indices", 0, count - 1)]
 
 
@@ -29,7 +29,7 @@ def gather_undefined(c: Call) -> Iterator[Problem]:
 
 
 def scatter_values(count: int) -> list[ValueRule]:
-    """Rules of indices into `count` elements, none of which may occur twice in a batch."""
+    """Rules of SCATTER's indices into `count` elements; no index may occur twice in a batch."""
 
     def is_repeated(indices: Any, xp: Any) -> Any:
         order = xp.argsort(indices, axis=1, stable=True)

@@ -26,7 +26,7 @@ cast_shape = rescale_shape = input_shape
 
 
 def cast_values(dtype: np.dtype, out_type: DType) -> list[ValueRule]:
-    """Rules of elements of this type, held as `dtype`."""
+    """Rules of CAST on inputs with storage type `dtype`."""
     is_float = dtype.kind not in "biu"
     if not (out_type.is_integer and is_float):
         return []
@@ -59,7 +59,7 @@ def _scaled(
     input_zp: np.ndarray,
     output_zp: np.ndarray,
 ) -> Iterator[tuple[ValueRule, np.ndarray]]:
-    """The rules on values of a RESCALE, where multiplier and shift are legal."""
+    """Yields the rules of RESCALE on computed values, for elements with a legal scale."""
     value = exact(input, unsigned=c.input_unsigned)
     value = value - exact(input_zp, unsigned=c.input_unsigned).reshape(())
     channels = (-1,) if c.per_channel else ()
@@ -74,7 +74,7 @@ def _scaled(
             np.where(legal, value, 0),
         )
     elif c.input.dtype in (DType.INT32, DType.INT48):
-        # Narrower values have at most 17 bits, and 30 once they are scaled.
+        # Narrower inputs cannot overflow: at most 17 bits less the zero point, 30 scaled.
         scaled = np.where(legal, shifted(value * factor, amount), 0)
         yield fits_int32("r3", "(input - input_zp) * multiplier / 2**shift"), scaled
         zero = exact(output_zp, unsigned=c.output_unsigned).reshape(())
@@ -118,7 +118,7 @@ def rescale_errors(c: Call) -> Iterator[Problem]:
 
 
 def _scaling_errors(c: Call) -> Iterator[Problem]:
-    """One multiplier and one shift, or one for each channel, of the type that scale32 asks for."""
+    """Checks the multiplier's type against scale32, and the length of multiplier and shift."""
     dtype = DType.INT32 if c.scale32 else DType.INT16
     if c.multiplier.dtype is not dtype:
         found, scale32 = c.multiplier.dtype.name, str(c.scale32).lower()

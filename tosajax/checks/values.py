@@ -1,9 +1,9 @@
-"""Rules on the elements of tensor arguments, for constants and for values of a run.
+"""Rules on the elements of tensor arguments, for constants and for traced values.
 
-A rule on one argument is written once, with the functions of an array module `xp`: NumPy judges
-constants and arrays at hand, `jax.numpy` the values of a traced function. A rule on what several
-arguments give, such as their sum, is on exact numbers for constants, in NumPy's int64. Traced
-functions have no such type: `checks.require` finds there that int32 was too narrow.
+A rule on one argument is written once, for an array module `xp`: NumPy for constants and concrete
+arrays, `jax.numpy` for traced ones. A rule on a result of several arguments, such as their sum, is
+checked exactly, in NumPy's int64, if they are constants. Traced functions have no int64, so
+`checks.require` detects the overflow of int32 instead.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class ValueRule(NamedTuple):
     """A rule on the elements of one tensor argument.
 
     Args:
-      rule: its label without the operator, "r1".
-      name: of the argument.
-      is_broken: of (values, xp), the elements that break it; booleans.
+      rule: the label without the operator, such as "r1".
+      name: the argument's name.
+      is_broken: function of (values, xp) that returns a bool array, true where the rule is broken.
       wanted: the legal values in words.
-      bits: type in which messages show the values, where it is not their own.
+      bits: dtype in which messages show the values, if it differs from their own.
     """
 
     rule: str
@@ -35,7 +35,7 @@ class ValueRule(NamedTuple):
     bits: np.dtype | None = None
 
     def message(self, values: np.ndarray) -> str | None:
-        """The first value that breaks the rule, and what was wanted; None where none does."""
+        """Describes the first value that breaks the rule; None if no value does."""
         broken = np.asarray(self.is_broken(values, np))
         if not broken.any():
             return None
@@ -46,7 +46,7 @@ class ValueRule(NamedTuple):
 
 
 def constant_problems(c: Call, rules: Iterable[ValueRule]) -> Iterator[Problem]:
-    """The rules that constants of a call break."""
+    """Yields a problem for each rule that a constant of the call breaks."""
     for rule in rules:
         tensor = getattr(c, rule.name)
         message = None if tensor.values is None else rule.message(tensor.values)
@@ -59,12 +59,13 @@ def derived_problems(
     names: Sequence[str],
     derive: Callable[..., Iterable[tuple[ValueRule, np.ndarray]]],
 ) -> Iterator[Problem]:
-    """The rules that values derived from constants of a call break.
+    """Yields a problem for each rule that values computed from constants of the call break.
 
     Args:
       c: the call.
-      names: of the arguments that they are derived from; nothing is known unless all are constants.
-      derive: gives rules, and the values that they are on, from the values of the arguments.
+      names: the arguments of `derive`; unless all are constants, nothing is yielded.
+      derive: function of the arguments' values that returns pairs of a rule and the values to
+        check.
     """
     values = [getattr(c, name).values for name in names]
     if any(value is None for value in values):
@@ -72,7 +73,7 @@ def derived_problems(
     try:
         derived = list(derive(*values))
     except ValueError:
-        return  # the shapes do not fit each other, which is an error of another rule
+        return  # the shapes do not broadcast, which another rule reports
     for rule, found in derived:
         message = rule.message(found)
         if message is not None:
@@ -80,29 +81,29 @@ def derived_problems(
 
 
 def exact(values: np.ndarray, *, unsigned: bool = False) -> np.ndarray:
-    """Integers in int64, their bits read as signed or unsigned."""
+    """Converts integers to int64, reading their bits as signed or unsigned."""
     return (values.view(f"u{values.dtype}") if unsigned else values).astype(np.int64)
 
 
 def fits_int32(rule: str, name: str) -> ValueRule:
-    """An exact result fits int32."""
+    """The rule that an exact result fits int32."""
     return in_range(rule, name, DType.INT32.minimum, DType.INT32.maximum)
 
 
 def shifted(products: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Exact products / 2**shift in int64, rounding half up; `shift` is at least 1."""
-    # Half a unit is added in the last place that is kept, as it might not fit beside a product.
+    """Computes products / 2**shift in int64, rounding half up; `shift` is at least 1."""
+    # Rounds after all but one bit of the shift: adding half a unit to the product might overflow.
     return ((products >> (shift - 1)) + 1) >> 1
 
 
 def in_range(rule: str, name: str, low: int, high: int) -> ValueRule:
-    """Values are from `low` to `high`."""
+    """The rule that values are in [low, high]."""
     wanted = f"{low} to {high}" if low < high else f"{low}"
     return ValueRule(rule, name, lambda x, xp: (x < low) | (x > high), wanted)
 
 
 def zero_point(c: Call, rule: str, name: str, *, unsigned: bool = False) -> Iterator[ValueRule]:
-    """The rule of a zero point, where its type has one."""
+    """Yields the rule of a zero point, if its type has one."""
     known = zero_point_rule(rule, name, getattr(c, name).dtype, unsigned=unsigned)
     if known is not None:
         yield known
@@ -111,9 +112,9 @@ def zero_point(c: Call, rule: str, name: str, *, unsigned: bool = False) -> Iter
 def zero_point_rule(
     rule: str, name: str, dtype: DType, *, unsigned: bool = False
 ) -> ValueRule | None:
-    """The rule of a zero point of this type; None where any value is legal.
+    """The rule of a zero point of type `dtype`; None if any value is legal.
 
-    One other than 0 needs int8; a float may be -0, and a uint16 the middle of its range.
+    int8 allows any value; other types only 0: -0 for floats as well, and 32768 for uint16.
     """
     if unsigned and dtype is DType.INT16:
         wanted, uint16 = "0 or 32768 for uint16", np.dtype(np.uint16)
@@ -126,5 +127,5 @@ def zero_point_rule(
 
 
 def _has_bits_below_the_first(values: Any, xp: Any) -> Any:
-    # By its bits: XLA may take a subnormal for 0 where it compares floats.
+    # Compares bits, because XLA may flush subnormals to 0 in float comparisons.
     return (values.view(f"int{8 * values.dtype.itemsize}") << 1) != 0

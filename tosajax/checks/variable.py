@@ -1,6 +1,6 @@
 """Rules of "Variable Operators" (TOSA 1.0.1).
 
-A VARIABLE of the program, wherever it stands, counts as declared before any node runs.
+A VARIABLE counts as declared before any node runs, wherever it is in the program.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tosajax.graph import Tensor
 
 
 def variable_errors(c: Call) -> Iterator[Problem]:
-    """The attributes agree with the variable's tensor."""
+    """Checks that the attributes agree with the variable's tensor."""
     for tensor in c.around.variables.get(c.name, ()):
         if tensor.dtype is not c.type.dtype:
             yield c.problem("attributes", f"type is {c.type.name}, the variable is {tensor}")
@@ -22,7 +22,7 @@ def variable_errors(c: Call) -> Iterator[Problem]:
 
 
 def variable_undefined(c: Call) -> Iterator[Problem]:
-    """A name is declared once."""
+    """Checks that the variable's name is declared once."""
     found = len(c.around.variables.get(c.name, ()))
     if found > 1:
         yield c.problem("r3", f"variable {c.name!r} is declared {found} times, expected once")
@@ -41,7 +41,7 @@ def variable_read_undefined(c: Call) -> Iterator[Problem]:
 
 
 def _access(c: Call, name: str, rules: tuple[str, str, str]) -> Iterator[Problem]:
-    """The variable is declared, with the shape and type of the tensor."""
+    """Checks that the variable is declared, with the shape and type of the tensor."""
     declared, shape, dtype = rules
     tensor = getattr(c, name)
     try:
@@ -58,10 +58,10 @@ def _access(c: Call, name: str, rules: tuple[str, str, str]) -> Iterator[Problem
 
 
 def _variable(c: Call) -> Tensor:
-    """The variable that a node names.
+    """The variable that a node reads or writes.
 
     Raises:
-      ValueError: the program declares none of that name.
+      ValueError: the program does not declare it.
     """
     for tensor in c.around.variables.get(c.name, ()):
         return tensor

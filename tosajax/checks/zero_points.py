@@ -1,4 +1,4 @@
-"""Zero points whose values a graph leaves open: rules (ERROR_IF) to apply where they are known."""
+"""ERROR_IF rules on zero points that are not constants, applied when their values are known."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class OpenZeroPoint(NamedTuple):
     """A zero point that is not a constant, and a rule on it.
 
     Args:
-      tensor: its name.
-      node: title of the node that reads it.
-      label: of the rule, "matmul.e1".
-      rule: on its value.
+      tensor: the zero point's name.
+      node: the title of the node that reads it.
+      label: the rule's label, such as "matmul.e1".
+      rule: the rule on its value.
     """
 
     tensor: str
@@ -29,7 +29,7 @@ class OpenZeroPoint(NamedTuple):
 
 
 def open_zero_points(node: Node, tensors: Mapping[str, Tensor]) -> list[OpenZeroPoint]:
-    """The zero points of a node that EXT-DYNAMIC leaves open, one entry for each rule."""
+    """The zero points of a node that are not constants (EXT-DYNAMIC), one entry for each rule."""
     rules = RULES[node.op].zero_points
     if rules is None:
         return []
@@ -44,13 +44,13 @@ def open_zero_points(node: Node, tensors: Mapping[str, Tensor]) -> list[OpenZero
 def check_zero_points(
     zero_points: Iterable[OpenZeroPoint], values: Mapping[str, np.ndarray]
 ) -> None:
-    """Raises TosaError where a value breaks a rule; zero points without a value are left out."""
+    """Raises TosaError if a value breaks a rule; zero points without a value are skipped."""
     found = [(z, z.rule.message(values[z.tensor])) for z in zero_points if z.tensor in values]
     broken = [Finding(Verdict.ERROR, z.label, message, z.node) for z, message in found if message]
     Report(tuple(broken)).raise_errors()
 
 
 def input_zero_points(graph: Graph) -> list[OpenZeroPoint]:
-    """The zero points that are inputs of a graph, whose nodes have passed `check_form`."""
+    """The zero points that are inputs of a graph; the graph must have passed `check_form`."""
     found = (z for node in graph.nodes for z in open_zero_points(node, graph.tensors))
     return [z for z in found if z.tensor in graph.inputs]

@@ -1,8 +1,8 @@
-"""The `tosajax` command: each of its commands is a module beside this one, by its name.
+"""The `tosajax` command: each of its commands is a module of this package, with the same name.
 
-A module has its help (`HELP`), command lines for it without the program's name (`EXAMPLES`), the
-help of what it reads where that is not a file (`MODEL`), its options (`add_options`), and the
-function that runs it and returns the exit status (`run`).
+A module has a help text (`HELP`), example command lines without the program's name (`EXAMPLES`),
+the help text of its input if that is not a file (`MODEL`), a function that adds its options
+(`add_options`), and a function that runs it and returns the exit status (`run`).
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from tosajax.cli import (
 )
 from tosajax.cli._common import STDIN
 
-# They import the rest as they run, so that help and errors in arguments come at once.
+# Commands import most modules when they run, so that help and usage errors appear at once.
 _COMMANDS = (
     *(info, show, check, explain, run, compare, convert, export, dump, rewrite, rounding, sweep),
 )
 
-_EXAMPLES = "examples:"  # begins the end of a help
+_EXAMPLES = "examples:"  # the first line of the examples in a help text
 
-# Errors that bad input leads to; RuntimeError where another program crashes on it.
+# Errors that bad input causes; RuntimeError if another program crashes on it.
 _TROUBLE = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
 
-_INTERRUPTED = 130  # the exit status of shells: 128 and the number of SIGINT
+_INTERRUPTED = 130  # the exit status as in shells: 128 + SIGINT
 
 
 def process() -> NoReturn:
-    """Runs the command of this process, and ends it."""
+    """Runs the command of this process, and exits."""
     sys.unraisablehook = _interrupt_again
     try:
         status = main()
-    except KeyboardInterrupt:  # another one, while the first was told of
+    except KeyboardInterrupt:  # a second interrupt, while the first was reported
         status = _INTERRUPTED
     if status == _INTERRUPTED:
-        # At the end of Python, JAX frees what XLA's threads still compile with, and crashes.
+        # At exit, JAX frees data that XLA's compiler threads still use, which crashes.
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
@@ -65,7 +65,7 @@ def process() -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit status."""
+    """Runs a command; returns the exit status."""
     arguments = _parser().parse_args(argv)
     # As typed, for the foot of pages.
     arguments.line = shlex.join(["tosajax", *(sys.argv[1:] if argv is None else argv)])
@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Wraps the text of a help, but not the lines of examples at its end."""
+    """Wraps a help text, except the lines of examples at its end."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         is_examples = text.startswith(_EXAMPLES)
@@ -118,7 +118,7 @@ def _examples(lines: Sequence[str]) -> str:
 
 
 def _add_model(command: argparse.ArgumentParser, told: str | None) -> None:
-    """What a command reads: a file of a graph, unless its module has words of its own."""
+    """Adds the input of a command: a graph's file, unless its module describes another input."""
     file = (
         "a TOSA file (.tosa, .json), MLIR (text or bytecode), SPIR-V or VGF; - for standard input"
     )
@@ -134,13 +134,13 @@ def _fail(message: str, status: int) -> int:
 
 
 def _interrupt_again(dropped: Any) -> None:
-    """Repeats an interrupt that met a callback, where Python drops exceptions; JAX has one for gc.
+    """Raises an interrupt again that Python dropped in a callback; JAX has a callback of gc.
 
     Args:
       dropped: the argument of `sys.unraisablehook`.
     """
     if issubclass(dropped.exc_type, KeyboardInterrupt):
-        # Later, as one at once would be dropped as well.
+        # Delayed, as an immediate interrupt would be dropped again.
         threading.Timer(0.01, _thread.interrupt_main).start()
     else:
         sys.__unraisablehook__(dropped)
@@ -151,7 +151,7 @@ def _show_warning(message: Warning | str, *rest: object) -> None:
 
 
 def _one_line(error: Exception, model: str) -> str:
-    """The error and its place: errors of files name theirs, all others are of the model."""
+    """An error with its file: file errors name their own file, other errors belong to the model."""
     from tosajax.report import FormatError, TosaError
 
     if isinstance(error, TosaError):

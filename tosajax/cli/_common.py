@@ -1,4 +1,4 @@
-"""Options, files and words that several commands share."""
+"""Options, files and texts that several commands share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STDIN = "-"
 _Step = TypeVar("_Step")
 
 
-# Forms of a result, by the names of the methods `to_...` that write them.
+# Output formats of a result, by the names of the methods `to_...` that write them.
 FORMS = {
     "csv": "write the rows as CSV",
     "json": "write the rows as JSON",
@@ -30,48 +30,48 @@ FORMS = {
 
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
-    """The number of examples that run at a time."""
+    """Adds the option for the number of examples that run at a time."""
     parser.add_argument(
         "--batch", type=positive, default=32, metavar="N", help="examples in one call (32)"
     )
 
 
 def add_open_batch(parser: argparse.ArgumentParser) -> None:
-    """The size of dimensions that a file leaves open."""
+    """Adds the option for the size of a file's open batch dimension."""
     parser.add_argument(
         "--batch", type=positive, default=1, metavar="N", help="size of open dimensions (1)"
     )
 
 
 def add_wide(parser: argparse.ArgumentParser) -> None:
-    """Whole lines in a terminal."""
+    """Adds the option for full-width lines in a terminal."""
     parser.add_argument(
         "--wide", action="store_true", help="whole lines, also where the terminal is narrower"
     )
 
 
 def screen_width(arguments: argparse.Namespace) -> int | None:
-    """The most characters of a line; None for any, as in files and pipes."""
+    """The most characters of a line; None for no limit, as in files and pipes."""
     if arguments.wide or sys.stdout is None or not sys.stdout.isatty():
         return None
     return shutil.get_terminal_size().columns
 
 
 def add_tensors(parser: argparse.ArgumentParser) -> None:
-    """The choice of tensors."""
+    """Adds the option that selects tensors."""
     parser.add_argument(
         "--tensors", type=regex, metavar="REGEX", help="only tensors whose names contain this"
     )
 
 
 def add_forms(parser: argparse.ArgumentParser, forms: Mapping[str, str]) -> None:
-    """The files that a result is written to."""
+    """Adds options for the files that a result is written to."""
     for form, text in forms.items():
         parser.add_argument(option(form), metavar="FILE", help=text)
 
 
 def add_input(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """The files of inputs."""
+    """Adds the option for files of inputs."""
     parser.add_argument(
         "--input", required=required, action="append", metavar="X.npy",
         help="examples stacked on the first axis; once for each input, in the graph's order; "
@@ -80,7 +80,7 @@ def add_input(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 
 def add_random(parser: argparse.ArgumentParser) -> None:
-    """Random inputs, where none are given."""
+    """Adds options for random inputs, which are used if none are given."""
     parser.add_argument(
         "--random", type=positive, default=16, metavar="N",
         help="without --input: how many random examples (16)",
@@ -89,7 +89,7 @@ def add_random(parser: argparse.ArgumentParser) -> None:
 
 
 def add_scales(parser: argparse.ArgumentParser) -> None:
-    """The scales of inputs and outputs."""
+    """Adds options for the scales of inputs and outputs."""
     for name in ("input", "output"):
         parser.add_argument(
             f"--{name}-quant", type=quantization, action="append", metavar="SCALE,ZERO_POINT",
@@ -105,7 +105,7 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
 
 
 def add_clip(parser: argparse.ArgumentParser) -> None:
-    """What becomes of real inputs beyond the range of their scale."""
+    """Adds the option for real inputs beyond the range of their scale."""
     parser.add_argument(
         "--clip", action="store_true",
         help="clip real inputs to the range of their scale, however many lie outside; by default "
@@ -114,11 +114,11 @@ def add_clip(parser: argparse.ArgumentParser) -> None:
 
 
 def files_of(arguments: argparse.Namespace, forms: Mapping[str, str]) -> dict[str, str]:
-    """The files to write, by form, checked before any work is done.
+    """The files to write, by output format, checked before any work is done.
 
     Raises:
-      FileNotFoundError: there is no folder for one.
-      ImportError: one needs matplotlib, which is not installed.
+      FileNotFoundError: the folder of a file does not exist.
+      ImportError: a format needs matplotlib, which is not installed.
     """
     files = {form: path for form in forms if (path := getattr(arguments, form))}
     for path in files.values():
@@ -131,17 +131,17 @@ def files_of(arguments: argparse.Namespace, forms: Mapping[str, str]) -> dict[st
 
 
 def write(found: object, files: Mapping[str, str], **options: Mapping[str, Any]) -> None:
-    """Writes a result in each form; `options` are those of its methods, by form."""
+    """Writes a result in each format; `options` are arguments of its methods, by format."""
     for form, path in files.items():
         getattr(found, f"to_{form}")(path, **options.get(form, {}))
 
 
 def load(arguments: argparse.Namespace) -> Graph:
-    """The model of a command, with the scales that its other options give.
+    """Loads the model of a command, with the scales from its options.
 
     Raises:
       FormatError: a file is damaged.
-      ValueError: there are not as many scales as inputs or outputs, or one is of floats.
+      ValueError: the number of scales is wrong, or a float tensor has a scale.
     """
     import tosajax
 
@@ -157,10 +157,10 @@ def load(arguments: argparse.Namespace) -> Graph:
 
 
 def standard_input(what: str) -> bytes:
-    """All bytes of standard input, which can be read once.
+    """Reads all bytes of standard input, which is possible only once.
 
     Raises:
-      ValueError: they have been read already, or it is a terminal.
+      ValueError: it has been read already, or is a terminal.
     """
     if sys.stdin is None or sys.stdin.isatty():
         raise ValueError(f"{what} is to come from standard input, which is a terminal")
@@ -171,7 +171,7 @@ def standard_input(what: str) -> bytes:
 
 
 def arrays(paths: Sequence[str] | None) -> list[np.ndarray]:
-    """The arrays of .npy files, mapped to memory; none where no path is given."""
+    """The arrays of .npy files, mapped to memory; an empty list without paths."""
     from tosajax.arguments.arrays import load_array
     from tosajax.report import FormatError
 
@@ -188,7 +188,7 @@ def arrays(paths: Sequence[str] | None) -> list[np.ndarray]:
 
 
 def quantization(text: str) -> tuple[float, int]:
-    """SCALE,ZERO_POINT as numbers."""
+    """Parses SCALE,ZERO_POINT."""
     try:
         scale, zero_point = text.split(",")
         pair = float(scale), int(zero_point)
@@ -230,7 +230,7 @@ def _with_scales(graph: Graph, arguments: argparse.Namespace) -> Graph:
 
 
 def regex(text: str) -> str:
-    """A regular expression, checked."""
+    """Checks a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -239,7 +239,7 @@ def regex(text: str) -> str:
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1."""
+    """Parses an integer of at least 1."""
     try:
         value = int(text)
     except ValueError:
@@ -250,12 +250,12 @@ def positive(text: str) -> int:
 
 
 def option(name: str) -> str:
-    """The option of an argument's name: "--act-bits"."""
+    """The option for an argument's name, such as "--act-bits"."""
     return "--" + name.replace("_", "-")
 
 
 def bytes_in_words(count: int) -> str:
-    """A size in bytes, KiB, MiB or GiB."""
+    """The text of a size in bytes, KiB, MiB or GiB."""
     size = float(count)
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
@@ -265,7 +265,7 @@ def bytes_in_words(count: int) -> str:
 
 
 def progress(steps: Iterable[_Step], total: int) -> Iterator[_Step]:
-    """The steps, with a progress bar on a terminal where the `cli` extra is installed."""
+    """Yields steps, with a progress bar on a terminal if the `cli` extra is installed."""
     with Progress(total, is_shown=True, unit="batch", stays=False) as bar:
         for step in steps:
             yield step

@@ -1,4 +1,4 @@
-"""The programs that --against names: another graph, a runtime, or stored outputs."""
+"""The programs that --against selects: another graph, a runtime, or stored outputs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def reference(texts: Sequence[str]) -> Other:
     """The program to compare with.
 
     Args:
-      texts: as in HELP; several are .npy files.
+      texts: one of the texts of HELP; or several .npy files.
 
     Raises:
-      ValueError: a text is not one of these.
+      ValueError: a text is none of these.
     """
     from tosajax.compare.programs import named
 

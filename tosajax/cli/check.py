@@ -1,4 +1,4 @@
-"""`tosajax check`: every finding of a validation."""
+"""`tosajax check`: prints every finding of a validation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _plain(report: tosajax.Report) -> dict[str, Any]:
-    """All findings, as JSON holds them."""
+    """All findings, as JSON values."""
     findings = [dataclasses.asdict(f) | {"verdict": f.verdict.name} for f in report.findings]
     return {
         "verdict": report.verdict.name,

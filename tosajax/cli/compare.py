@@ -1,4 +1,4 @@
-"""`tosajax compare`: every tensor of a graph beside that of another program."""
+"""`tosajax compare`: compares every tensor of a graph with another program."""
 
 from __future__ import annotations
 

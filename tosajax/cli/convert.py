@@ -1,4 +1,4 @@
-"""`tosajax convert`: a graph in another format."""
+"""`tosajax convert`: writes a graph in another format."""
 
 from __future__ import annotations
 

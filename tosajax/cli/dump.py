@@ -1,4 +1,4 @@
-"""`tosajax dump`: every tensor of a graph, into one file."""
+"""`tosajax dump`: writes every tensor of a graph to one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tosajax explain`: how each operator will be computed."""
+"""`tosajax explain`: shows how each operator is computed."""
 
 from __future__ import annotations
 

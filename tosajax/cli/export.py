@@ -1,4 +1,4 @@
-"""`tosajax export`: a graph from a JAX function."""
+"""`tosajax export`: makes a graph from a JAX function."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLES = (
 )
 MODEL = "the function, or a module of Flax or Equinox: package.module:name"
 
-# As `tosajax.export` takes them; a command's help imports nothing.
+# The values that `tosajax.export` takes, repeated here as a command's help imports nothing.
 HIFI_LAYERS = ("custom", "operators")
 _INPUT = re.compile(r"(\w+)\[((?:\d+(?:,\d+)*)?)\]")
 
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _input(text: str) -> jax.ShapeDtypeStruct:
-    """The shape and type of an argument."""
+    """Parses the shape and type of an argument."""
     import jax
 
     from tosajax.dtypes import DType
@@ -101,12 +101,12 @@ def _input(text: str) -> jax.ShapeDtypeStruct:
 
 
 def _short(dtype: DType) -> str:
-    """The name of an element type in an option: f32, bf16, i8, bool."""
+    """The short name of an element type in an option: f32, bf16, i8, bool."""
     return dtype.name.lower().replace("fp", "f").replace("int", "i")
 
 
 def _found(path: str) -> Any:
-    """What a module has by a name; modules of the working directory count."""
+    """The object MODULE:NAME; modules of the working directory can be imported."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise ValueError(f"{path!r}, expected package.module:name")
@@ -126,7 +126,7 @@ def _params(path: str) -> Any:
 
 
 def _random(inputs: list[jax.ShapeDtypeStruct], seed: int) -> list[np.ndarray]:
-    """Arrays of the inputs' shapes and types."""
+    """Random arrays of the inputs' shapes and types."""
     import numpy as np
 
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""`tosajax info`: a graph in short."""
+"""`tosajax info`: prints the summary of a graph."""
 
 from __future__ import annotations
 

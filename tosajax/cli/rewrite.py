@@ -1,4 +1,4 @@
-"""`tosajax rewrite`: another graph, to see the cost of a choice."""
+"""`tosajax rewrite`: writes a changed graph, to measure the cost of a choice."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ EXAMPLES = (
     "rewrite model.tosa --rounding double --output double.tosa",
     "rewrite model.tosa --weight-bits 4 --where conv -o fewer.tosa",
 )
-_CHOSEN = ("rounding", "scale", "table_bits", "weight_bits", "bits")  # of the nodes of --where
-ROUNDINGS = ("single", "double", "inexact")  # of `rewrite.rounding`, which help does not import
+_CHOSEN = ("rounding", "scale", "table_bits", "weight_bits", "bits")  # apply to nodes of --where
+ROUNDINGS = ("single", "double", "inexact")  # as in `rewrite.rounding`, which help does not import
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +78,7 @@ def _rewritten(graph: Graph, arguments: argparse.Namespace) -> Graph:
 
 
 def _changes(before: Graph, after: Graph) -> Iterator[str]:
-    """The kinds of nodes that are new, changed or gone, and the constants with other values."""
+    """Lines about new, changed and removed nodes, by kind, and about changed constants."""
     old, new = _by_output(before), _by_output(after)
     both = old.keys() & new.keys()
     kinds = {
@@ -95,7 +95,7 @@ def _changes(before: Graph, after: Graph) -> Iterator[str]:
 
 
 def _by_output(graph: Graph) -> dict[tuple[str, str, str], tuple[Node, list[Tensor]]]:
-    """Nodes with the tensors that they make, by graph, operator and first output."""
+    """Nodes with their outputs, by graph, operator and first output."""
     return {
         (part.name, node.op, node.outputs[0]): (node, [part.tensors[name] for name in node.outputs])
         for part in graph.walk()

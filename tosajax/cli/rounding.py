@@ -1,4 +1,4 @@
-"""`tosajax rounding`: which rounding of RESCALE makes a graph equal which runtime?"""
+"""`tosajax rounding`: finds the rounding of RESCALE with which a graph equals a runtime."""
 
 from __future__ import annotations
 

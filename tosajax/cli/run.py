@@ -1,4 +1,4 @@
-"""`tosajax run`: a graph over a data set."""
+"""`tosajax run`: runs a graph on a data set."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_counts(graph: Graph, arguments: argparse.Namespace) -> None:
-    """Refuses wrong numbers of files before any work is done."""
+    """Checks the numbers of files before any work is done."""
     for what, given, wanted in (
         ("--input", arguments.input, graph.inputs),
         ("--output", arguments.output, graph.outputs),
@@ -87,7 +87,7 @@ def _check_counts(graph: Graph, arguments: argparse.Namespace) -> None:
 
 
 def _check_path(path: str) -> None:
-    """Refuses a file of another format or without a folder."""
+    """Checks the format and the folder of a file."""
     check_folder(path)
     is_file = Path(path).is_file() or not Path(path).exists()  # and not a device or a pipe
     if is_file and Path(path).suffix not in (".npy", ".csv"):
@@ -95,7 +95,7 @@ def _check_path(path: str) -> None:
 
 
 def _write(path: str, result: np.ndarray) -> None:
-    """Writes an array, whole or not at all; in CSV its first axis is that of the rows."""
+    """Writes an array atomically; in CSV, the first axis is the rows."""
     import numpy as np
 
     if Path(path).suffix != ".csv":

@@ -1,4 +1,4 @@
-"""`tosajax show`: a picture of a graph."""
+"""`tosajax show`: draws a graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = (
     "show model.tosa -o model.svg",
     "show model.tosa -o model.html",
 )
-# For terminals and files that hold no lines of boxes.
+# Replacements for terminals and files whose encoding lacks box-drawing characters.
 _PLAIN = str.maketrans("○●│├─╯╮┤┼┴…×", "o*||-'.|++.x")
 
 
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _for_output(text: str) -> str:
-    """The text in characters that standard output has."""
+    """The text with characters that standard output can encode."""
     encoding = sys.stdout.encoding or "utf-8"
     try:
         text.encode(encoding)

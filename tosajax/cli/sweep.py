@@ -1,4 +1,4 @@
-"""`tosajax sweep`: accuracy of a graph under many settings, over a data set."""
+"""`tosajax sweep`: measures the accuracy of a graph under many settings, on a data set."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ EXAMPLES = (
     "sweep model.tosa --data x.npy --labels y.npy --weight-bits 8 4",
     "sweep model.tosa --data x.npy --labels y.npy --html page.html",
 )
-STRATEGIES = ("auto", "loop", "map", "vmap", "sharded")  # of `Sweep`, which help does not import
-COSTS = ("weight_bytes", "macs")  # of `sweep.layers`
+STRATEGIES = ("auto", "loop", "map", "vmap", "sharded")  # as in `Sweep`; help does not import it
+COSTS = ("weight_bytes", "macs")  # as in `sweep.layers`
 
 
 def bits(text: str) -> int | dict[str, int]:
-    """Bits of all layers; or LAYER=N[,LAYER=N...], the bits of some."""
+    """Parses bits: N for all layers, or LAYER=N[,LAYER=N...] for some layers."""
     if "=" not in text:
         return positive(text)
     pairs = [part.rpartition("=") for part in text.split(",")]
@@ -165,7 +165,7 @@ def _settings(arguments: argparse.Namespace, graph: Graph) -> Space:
 
 
 def _one_layer(graph: Graph, axes: Mapping[str, Sequence[Any]]) -> Space:
-    """The graph as it is, and with other bits in one layer."""
+    """The settings of the unchanged graph, and of other bits in one layer each."""
     from tosajax.sweep import Space, one_at_a_time
     from tosajax.sweep.layers import Tensors, layers
 
@@ -182,7 +182,7 @@ def _one_layer(graph: Graph, axes: Mapping[str, Sequence[Any]]) -> Space:
 
 
 def _model(arguments: argparse.Namespace, data: Data) -> tuple[Graph, Any]:
-    """The graph, and the scales of its inputs where the data are real and its file has them."""
+    """The graph; and the scales of its inputs, if the data are real and the file has scales."""
     graph = load(arguments)
     known = [graph.quantization.get(t.name) for t in graph.input_tensors]
     is_real = any(x.dtype.kind == "f" for x in data.first().inputs)
@@ -192,7 +192,7 @@ def _model(arguments: argparse.Namespace, data: Data) -> tuple[Graph, Any]:
 
 
 def _about(arguments: argparse.Namespace) -> dict[str, str]:
-    """The files of a sweep, for its page."""
+    """The names of a sweep's files, for its page."""
     names = ("model", "data", "labels", "reference")
     return {name: path for name in names if (path := getattr(arguments, name)) is not None}
 
@@ -210,7 +210,7 @@ def _data(arguments: argparse.Namespace) -> Data:
 
 
 def _usual_metrics(arguments: argparse.Namespace, data: Data) -> list[str]:
-    """The metrics that labels or a reference allow."""
+    """The default metrics: those that the labels or the reference allow."""
     labelled = ["accuracy"] if data.first().labels is not None else []
     referred = ["agreement", "sqnr", "max_lsb"] if arguments.reference is not None else []
     if not labelled and not referred:

@@ -1,4 +1,4 @@
-"""compare: do two programs compute the same, and if not, from which layer on?
+"""Compares two programs tensor by tensor, to find the first layer that differs.
 
 found = compare(graph, "reference_model", images)
 print(found.first_divergent)

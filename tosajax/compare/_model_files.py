@@ -1,4 +1,4 @@
-"""Quantization in FlatBuffers models of other tools, for graphs that were made of them."""
+"""Reads quantization from FlatBuffers models of other tools, for graphs converted from them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tosajax.io import flatbuffer
 from tosajax.io.schema import Field, Scalar, Table, Type
 from tosajax.report import FormatError, UnsupportedError
 
-SKIPPED = Scalar.UINT32  # offsets to fields that are not read
+SKIPPED = Scalar.UINT32  # the offset to a field that is not read
 
-Fields = Mapping[str, Any]  # a table of a file, as `flatbuffer.decode` gives it
+Fields = Mapping[str, Any]  # a table of a file, as `flatbuffer.decode` returns it
 
 
 class Stored(NamedTuple):
-    """How a model holds integers.
+    """A model's integer type.
 
     Args:
-      dtype: of the graph's integers of these bits.
+      dtype: the graph's type of the same width.
       is_unsigned: whether the model's integers are unsigned.
     """
 
@@ -38,18 +38,18 @@ class Stored(NamedTuple):
         *,
         unsigned: bool,
     ) -> Quantization | None:
-        """The quantization of the graph's tensor; None where the two cannot be the same.
+        """The quantization of the graph's tensor; None if it cannot be the model's tensor.
 
         Args:
-          tensor: of the graph.
-          scales: of the model's tensor.
-          zero_points: of the model's tensor, one or as many.
-          axes: those that several scales run along.
+          tensor: the graph's tensor.
+          scales: the scales of the model's tensor.
+          zero_points: the zero points of the model's tensor, one or as many as scales.
+          axes: the axes that several scales run along.
           unsigned: whether the graph reads the tensor as unsigned. Converters turn unsigned
-            integers into signed ones everywhere but at the ends of a graph.
+            integers into signed ones, except in inputs and outputs of the graph.
 
         Raises:
-          ValueError: the numbers do not fit each other.
+          ValueError: the numbers contradict each other; see `Quantization`.
         """
         moved = 1 << (self.dtype.bits - 1) if self.is_unsigned and not unsigned else 0
         found = Quantization(tuple(scales), tuple(z - moved for z in zero_points), tuple(axes))
@@ -57,13 +57,13 @@ class Stored(NamedTuple):
 
 
 def table(kind: str, /, **fields: Type) -> Table:
-    """A table whose numbers are 0 where a file leaves them out."""
+    """A FlatBuffers table whose numbers default to 0."""
     defaults = {name: 0 if isinstance(form, Scalar) else None for name, form in fields.items()}
     return Table(kind, tuple(Field(n, form, defaults[n]) for n, form in fields.items()))
 
 
 def identifier_of(path: str | os.PathLike[str]) -> bytes:
-    """The bytes by which a FlatBuffers file names its format."""
+    """The file identifier of a FlatBuffers file: the four bytes at offset 4."""
     with open(path, "rb") as file:
         return file.read(8)[4:]
 
@@ -71,7 +71,7 @@ def identifier_of(path: str | os.PathLike[str]) -> bytes:
 def read(
     path: str | os.PathLike[str], identifier: bytes, what: str, root: Table, field: str
 ) -> Sequence[Fields]:
-    """A list in the root table of a file; () where the file leaves it out.
+    """Reads a list in the root table of a file; () if the file does not have it.
 
     Raises:
       FormatError: the file has another identifier, or is damaged.
@@ -86,7 +86,7 @@ def read(
 
 
 def same_size(tensor: Tensor, shape: Sequence[int]) -> bool:
-    """Whether the shapes are equal but for dimensions that the graph leaves open."""
+    """Whether the shapes are equal, except for dimensions that are open in the graph."""
     own = tensor.shape
     return own is None or (
         len(own) == len(shape) and all(n in (-1, m) for n, m in zip(own, shape, strict=True))

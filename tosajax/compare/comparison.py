@@ -1,4 +1,4 @@
-"""The result of a comparison: a row for each tensor, as a table, CSV or JSON."""
+"""The result of a comparison: one row for each tensor, as a table, CSV, JSON or HTML."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tosajax.compare.tolerance import EQUAL, Allowed
 from tosajax.graph import Graph
 from tosajax.text_table import Column, text_table
 
-_LINES = 60  # of a table
-_NAME = 60  # characters of a tensor's name, and of its location
+_LINES = 60  # the most rows of a table
+_NAME = 60  # the most characters of a tensor's name, and of its location
 _COLUMNS = (
     Column("tensor", least=20),
     Column("operator", least=10),
@@ -32,22 +32,32 @@ _LOCATION = Column("location", least=16, drop=6)
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One tensor in both programs.
+    """The comparison of one tensor in programs a and b.
 
     Args:
-      tensor: its name in a.
-      other: its name in b.
-      operator: that computes it in a.
-      location: of the operator, in the user's words; "" where the file has none.
-      dtype: its element type in a.
-      is_output: whether it is an output of the graph.
-      as_real: whether integers were compared as the real numbers they stand for; beside floats,
-        errors are in steps of the integers all the same.
-      total: how a and b differ.
-      local: how the layer by itself differs: a on b's values of the tensors in rows before this
-        one, beside b. None where that was not asked for.
-      allowed: how far `total` may be off.
-      allowed_local: how far `local` may be off.
+      tensor: the tensor's name in a.
+      other: the tensor's name in b.
+      operator: the operator that computes the tensor in a.
+      location: the operator's origin, in the user's words; "" if the file has none.
+      dtype: the element type in a.
+      is_output: whether the tensor is an output of the graph.
+      as_real: whether integers were compared as the real numbers they stand for. If the tensor is
+        a float in one program, errors are in steps of the integers even so.
+      total: the difference between a and b.
+      local: the difference of this layer alone: a computes it from b's values of the tensors in
+        earlier rows. None if it was not requested.
+      allowed: the tolerance for `total`.
+      allowed_local: the tolerance for `local`.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> (row,) = compare(graph, graph).rows
+      >>> row.tensor, row.operator, row.is_within
+      ('y', 'REVERSE', True)
     """
 
     tensor: str
@@ -64,12 +74,12 @@ class Row:
 
     @property
     def is_within(self) -> bool:
-        """Whether the tensor is equal, or within the tolerance."""
+        """Whether the tensor is equal or within the tolerance."""
         return self.allowed.holds(self.total)
 
     @property
     def is_local_within(self) -> bool:
-        """Whether the layer by itself is equal or within the tolerance, where it was measured."""
+        """Whether `local` is equal or within the tolerance, or was not measured."""
         return self.local is None or self.allowed_local.holds(self.local)
 
     def __repr__(self) -> str:
@@ -81,20 +91,31 @@ class Row:
 
     @property
     def title(self) -> str:
-        """How messages name the row: operator, tensor, and where it comes from."""
+        """The row's name in messages: operator, tensor and location."""
         place = f" ({self.location})" if self.location else ""
         return f"{self.operator} {self.tensor!r}{place}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Every tensor that two programs share, in the order in which they are computed.
+    """The comparison of every tensor that two programs share.
 
     Args:
-      rows: one for each tensor.
-      examples: how many were run.
-      names: titles of a and b, for pages; "" where there is none.
-      notes: sentences about what was compared, for people.
+      rows: one row for each tensor, in the order of computation.
+      examples: the number of examples that were run.
+      names: titles of a and b, for pages; "" for none.
+      notes: remarks on the comparison, as sentences for users.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.compare import compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> comparison = compare(graph, graph)  # on random inputs
+      >>> bool(comparison), [row.tensor for row in comparison.rows]
+      (True, ['y'])
     """
 
     rows: tuple[Row, ...]
@@ -104,12 +125,12 @@ class Comparison:
 
     @property
     def first_divergent(self) -> Row | None:
-        """The earliest tensor that differs by more than the tolerance."""
+        """The row of the first tensor that differs by more than the tolerance."""
         return next((r for r in self.rows if not r.is_within), None)
 
     @property
     def worst(self) -> Row | None:
-        """The tensor with the lowest SQNR, by itself where local errors are known."""
+        """The row with the lowest SQNR: of `local` if it was measured, else of `total`."""
         measured = [(r.local or r.total, r) for r in self.rows]
         found = [(m.sqnr, r) for m, r in measured if m.mismatches]
         return min(found, key=lambda pair: pair[0])[1] if found else None
@@ -120,18 +141,19 @@ class Comparison:
         return tuple(r for r in self.rows if r.is_output)
 
     def __bool__(self) -> bool:
-        """Whether all tensors are equal, or within the tolerance."""
+        """Whether all tensors are equal or within the tolerance."""
         return self.first_divergent is None
 
     def __str__(self) -> str:
-        """`table`, as wide as it is."""
+        """`table` without a limit on its width."""
         return self.table()
 
     def table(self, width: int | None = None) -> str:
-        """A table of tensors beyond the tolerance, and the first and the worst of them.
+        """A text table of the tensors out of tolerance, then the first and the worst of them.
 
         Args:
-          width: the most characters of a line of the table, which loses columns then; None for any.
+          width: the most characters in a line of the table, which drops columns to fit; None for
+            no limit.
         """
         differ = [r for r in self.rows if not (r.is_within and r.is_local_within)]
         text = "\n".join([*self.notes, *self._top_1(), self._summary()])
@@ -152,7 +174,7 @@ class Comparison:
         return "\n".join([*lines, text])
 
     def _top_1(self) -> list[str]:
-        """In how many examples outputs such as scores have their largest element in common."""
+        """A line for each output of scores: the number of examples with the same argmax."""
         found = []
         for row in self.outputs:
             if (same := row.total.same_top) is not None:
@@ -187,16 +209,16 @@ class Comparison:
         return comparison_box(self)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """A flat dictionary of plain values for each tensor, without the histograms."""
+        """A flat dictionary of Python values for each tensor, without the histograms."""
         return [_plain(row, histograms=False) for row in self.rows]
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_rows` as CSV, whole or not at all."""
+        """Writes `to_rows` as CSV, atomically."""
         rows = self.to_rows()
         write_csv(path, list(rows[0]), rows)
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Writes everything as JSON, histograms and their edges included, whole or not at all.
+        """Writes everything as JSON, histograms and their edges included, atomically.
 
         Infinities and NaN, which JSON lacks, are the strings "inf", "-inf" and "nan".
         """
@@ -211,14 +233,14 @@ class Comparison:
         write_json(path, content)
 
     def to_html(self, path: str | os.PathLike[str], *, command: str | None = None) -> None:
-        """Writes an HTML page with charts and all tensors, whole or not at all.
+        """Writes an HTML page with charts and all tensors, atomically.
 
         Args:
-          path: of the file.
-          command: that made the comparison, for the page's foot.
+          path: the path of the file.
+          command: the command that made the comparison, for the page's footer.
 
         Raises:
-          ImportError: matplotlib is not installed, which the charts need.
+          ImportError: matplotlib, which the charts need, is not installed.
           OSError: the file cannot be written.
         """
         from tosajax.viz.comparison import comparison_page
@@ -228,12 +250,12 @@ class Comparison:
     def to_model_explorer(
         self, path: str | os.PathLike[str], graph: Graph | None = None, column: str = "sqnr"
     ) -> None:
-        """Writes data that Model Explorer lays over the graph of a, whole or not at all.
+        """Writes node data that Model Explorer overlays on the graph of a, atomically.
 
         Args:
-          path: of a JSON file.
-          graph: a, as it was read from its file; needed for .tosa files, whose nodes have no names.
-          column: which number; see `viz.node_data`, also for how nodes are found.
+          path: the path of the JSON file.
+          graph: a, as read from its file; required for .tosa files, whose nodes have no names.
+          column: the number to show; see `viz.node_data`, also on how nodes are found.
 
         Raises:
           KeyError: there is no such column.

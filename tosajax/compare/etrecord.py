@@ -1,4 +1,4 @@
-"""Quantized values in the exported programs of an ETRecord. Needs no PyTorch.
+"""Reads quantized tensors from the exported programs in an ETRecord, without PyTorch.
 
 An ETRecord is a ZIP archive of ExecuTorch's developer tools: the JSON of exported programs, their
 arrays, and tables. A `.pt2` file of `torch.export.save` has the same JSON. Arrays are not read.
@@ -20,34 +20,35 @@ from tosajax.report import FormatError
 
 _MAGIC = b"PK\x03\x04"
 _MARK = "ETRECORD_V0"
-# A JSON member is at most this many times larger than its bytes in the file.
+# The largest accepted compression ratio of a JSON member.
 _MOST = 64
-_ARRAYS = "_state_dict"  # each program of an ETRecord has a member of its name and this
+_ARRAYS = "_state_dict"  # the suffix of the member with a program's arrays, in an ETRecord
 _EXPORTED = re.compile(r"(^|/)(models/[^/]+\.json|serialized_exported_program\.json)$")
 _QUANTIZE, _DEQUANTIZE = "quantize_per_tensor", "dequantize_per_tensor"
 _DELEGATE = "executorch_call_delegate"
-# Operators whose results are elements of their input.
+# Operators whose outputs hold elements of their input, unchanged.
 _MOVES = re.compile(
     r"(_?unsafe_)?(view|reshape|flatten|permute|transpose|t|expand|repeat|squeeze|unsqueeze|slice|"
     r"select|split|chunk|clone|alias|detach|contiguous|flip|max_pool\dd)(_copy|_with_\w+)?$"
 )
-_LONGEST_CHAIN = 32  # nodes between a quantized value and the last one before it
+_LONGEST_CHAIN = 32  # the most tensors between a quantized value and the ones before it
 
 
 class Value(NamedTuple):
     """A quantized tensor of a program.
 
     Args:
-      name: of the tensor.
-      scale: positive and finite.
-      zero_point: an integer.
+      name: the tensor's name.
+      scale: the scale, positive and finite.
+      zero_point: the zero point, an integer.
       type: the number of its ScalarType.
-      size: of its elements; None where a dimension is open.
-      names: of the node that makes it, and of those before it with one input each, from the
-        nearest on.
-      traces: of the same nodes.
-      sources: the names of the quantized tensors that it is computed from; None where others are.
-      is_moved: whether it is elements of its one source, in other places.
+      size: the number of elements; None if a dimension is open.
+      names: its own name, then the outputs of the nodes before it, nearest first, up to the first
+        node with several inputs.
+      traces: the traces of the same nodes.
+      sources: the names of the quantized tensors that it is computed from; None if it also
+        depends on others.
+      is_moved: whether it holds elements of its only source, unchanged but rearranged.
     """
 
     name: str
@@ -62,12 +63,12 @@ class Value(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Quantized values of an exported program, or of what a delegate was made of.
+    """The quantized tensors of an exported program, or of a delegate's original module.
 
     Args:
-      values: in the order of the program, by name.
-      inputs: the names of those that users give, or None where one is not quantized.
-      outputs: the names of those that users get, or None where one is not quantized.
+      values: the quantized tensors by name, in the order of the program.
+      inputs: for each user input, the name of its quantized tensor; None if it is not quantized.
+      outputs: for each user output, the name of its quantized tensor; None if it is not quantized.
     """
 
     values: Mapping[str, Value]
@@ -76,21 +77,21 @@ class Program(NamedTuple):
 
 
 class _Node(NamedTuple):
-    kind: str  # as "quantize_per_tensor"
-    inputs: tuple[str, ...]  # tensors
+    kind: str  # such as "quantize_per_tensor"
+    inputs: tuple[str, ...]  # names of tensors
     arguments: Sequence[Any]
     outputs: tuple[str, ...]
     trace: Trace
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins like a ZIP archive."""
+    """Whether a file begins as a ZIP archive does."""
     with open(path, "rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
 def programs(path: str | os.PathLike[str]) -> list[Program]:
-    """The programs of an ETRecord or of a .pt2 file, those of delegates included.
+    """Reads the programs of an ETRecord or of a .pt2 file, including the ones of delegates.
 
     Raises:
       FormatError: the file is neither, or damaged.
@@ -113,7 +114,7 @@ def programs(path: str | os.PathLike[str]) -> list[Program]:
 
 
 def _entries(entries: Sequence[zipfile.ZipInfo], path: str) -> list[zipfile.ZipInfo]:
-    """The members that are programs."""
+    """The archive members that are programs."""
     names = {entry.filename for entry in entries}
     if len(names) != len(entries):
         raise FormatError(f"{path}: the ETRecord is damaged: it has two members of one name")
@@ -133,7 +134,7 @@ def _entries(entries: Sequence[zipfile.ZipInfo], path: str) -> list[zipfile.ZipI
 
 
 def _programs(fields: Any) -> Iterator[Program]:
-    """A program, and those of its delegates."""
+    """Yields a program, then the programs of its delegates."""
     module = fields["graph_module"]
     nodes = [_node(node) for node in module["graph"]["nodes"]]
     yield _program(module, nodes)
@@ -145,7 +146,7 @@ def _programs(fields: Any) -> Iterator[Program]:
 
 
 def _node(fields: Mapping[str, Any]) -> _Node:
-    # As "torch.ops.aten.add.Tensor", or "torch.ops.higher_order.executorch_call_delegate".
+    # "torch.ops.aten.add.Tensor", or "torch.ops.higher_order.executorch_call_delegate".
     *_, kind, overload = ["", *fields["target"].split(".")]
     kind = overload if kind == "higher_order" else kind
     given = [argument["arg"] for argument in fields["inputs"]]
@@ -156,7 +157,7 @@ def _node(fields: Mapping[str, Any]) -> _Node:
 
 
 def _flat(text: str | None) -> list[Any]:
-    """The entries of nodes that a node was made of, each of which holds the one before it."""
+    """Unnests a `from_node` entry: the nodes that a node was lowered from, newest first."""
     found, inner = [], json.loads(text) if text else None
     while inner:
         found.append(inner[0])
@@ -174,7 +175,7 @@ def _tensors(argument: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _named(value: Mapping[str, Any]) -> Iterator[str]:
-    """The name of a tensor, of which an optional one may be none."""
+    """Yields the name of a tensor; nothing for an optional tensor that is absent."""
     value = value.get("as_tensor", value)
     if isinstance(value.get("name"), str):
         yield value["name"]
@@ -206,7 +207,7 @@ def _program(module: Mapping[str, Any], nodes: Sequence[_Node]) -> Program:
 
 
 def _constants(signature: Mapping[str, Any], nodes: Sequence[_Node]) -> set[str]:
-    """Parameters and buffers, and what is computed from them alone."""
+    """The names of parameters, buffers, and tensors computed only from them."""
     found = {
         name
         for specification in signature["input_specs"]
@@ -221,7 +222,7 @@ def _constants(signature: Mapping[str, Any], nodes: Sequence[_Node]) -> set[str]
 
 
 def _numbers(node: _Node) -> tuple[float, int, int] | None:
-    """Scale, zero point and type; None where they are not constants of the program."""
+    """Scale, zero point and type; None if they are not constants of the program."""
     _, scale, zero_point, _, _, kind = [*node.arguments, *[{}] * 6][:6]
     found = scale.get("as_float"), zero_point.get("as_int"), kind.get("as_scalar_type")
     if found[0] is None or not node.inputs or not node.outputs:
@@ -233,7 +234,7 @@ def _numbers(node: _Node) -> tuple[float, int, int] | None:
 
 
 def _size(tensor: Mapping[str, Any] | None) -> int | None:
-    """The number of elements; None where a dimension is open."""
+    """The number of elements; None if a dimension is open."""
     sizes = [one.get("as_int") for one in tensor["sizes"]] if tensor else [None]
     known = [size for size in sizes if size is not None]
     return math.prod(known) if len(known) == len(sizes) else None
@@ -249,7 +250,7 @@ def _value(
 ) -> Value:
     scale, zero_point, kind = numbers
     node = makers.get(name)
-    if node is None or node.kind != _QUANTIZE:  # an input, or of a delegate
+    if node is None or node.kind != _QUANTIZE:  # an input, or the output of a delegate
         own = () if node is None else (node.trace,)
         return Value(name, scale, zero_point, kind, size, (name,), own)
     chain, sources = _before(node.inputs[0], makers, known, constants)
@@ -264,7 +265,11 @@ def _value(
 def _before(
     name: str, makers: Mapping[str, _Node], known: Mapping[str, Any], constants: Set[str]
 ) -> tuple[list[_Node], frozenset[str] | None]:
-    """The nodes before a value as long as each has one input, and all quantized ones before it."""
+    """The chain of nodes before a tensor, and the quantized tensors it is computed from.
+
+    The chain is nearest first and ends with the first node of several inputs. The quantized
+    tensors are None if the tensor depends on others, or they are too far.
+    """
     chain: list[_Node] = []
     sources: set[str] = set()
     is_chain, waiting, seen = True, [name], {name}

@@ -1,4 +1,4 @@
-"""Scales in an ETRecord of ExecuTorch, for the graph of its delegate, inner tensors included."""
+"""Reads a graph's scales from ExecuTorch's ETRecord, inner tensors included."""
 
 from __future__ import annotations
 
@@ -15,32 +15,38 @@ from tosajax.graph import DYNAMIC, Graph, Quantization, Tensor
 from tosajax.graph.locations import Trace, tensors_by_traces
 from tosajax.graph.zero_points import of_one_scale, unsigned_tensors, zero_points
 
-# By numbers of ScalarType in exported programs, the types with scales.
+# The types with scales, by their ScalarType numbers in exported programs.
 _TYPES = {1: Stored(DType.INT8, is_unsigned=True), 2: Stored(DType.INT8), 3: Stored(DType.INT16)}
 _SMALL = {stored.dtype for stored in _TYPES.values()}
 
 
 def scales_of_etrecord(path: str | os.PathLike[str], graph: Graph) -> dict[str, Quantization]:
-    """The scales of a graph's integers, from the ETRecord of the program that holds the graph.
+    """Reads the scales of a graph's integers from the ETRecord of its ExecuTorch program.
 
-    Its exported programs quantize each tensor. A tensor of the graph is found by the nodes of
-    PyTorch that its location names, as ExecuTorch writes them with
-    `dump_debug_info(ArmCompileSpec.DebugMode.TOSA)`; a node without such a location, as TABLE, by
-    the tensors that it is computed from; inputs and outputs also by their order. A `.pt2` file that
-    `torch.export.save` made of the quantized program is read in the same way.
+    The exported programs in the ETRecord quantize each tensor. Tensors are matched by the nodes of
+    PyTorch in the graph's locations, which ExecuTorch writes with
+    `dump_debug_info(ArmCompileSpec.DebugMode.TOSA)`; outputs of nodes without such a location, such
+    as TABLE, by the tensors that they are computed from; inputs and outputs also by their order. A
+    `.pt2` file that `torch.export.save` wrote from the quantized program is read in the same way.
 
     Args:
-      path: of the ETRecord.
-      graph: of one of the delegates.
+      path: the path of the ETRecord.
+      graph: the graph of one of the program's delegates.
 
     Returns:
-      Those of INT8 and INT16 tensors that were found, by the graph's names.
+      The quantization of the INT8 and INT16 tensors that were found, by the graph's names.
 
     Raises:
       FormatError: the file is not an ETRecord, or damaged.
-      ValueError: no tensor was found, several programs give other scales, or a zero point is not
-        the graph's.
+      ValueError: no tensor was found, several programs have different scales, or a zero point
+        differs from the graph's.
       OSError: the file cannot be read.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import scales_of_etrecord
+      >>> graph = tosajax.load("model.tosa")  # doctest: +SKIP
+      >>> scales = scales_of_etrecord("etrecord.bin", graph)  # doctest: +SKIP
     """
     programs = etrecord.programs(path)
     traces = {t for p in programs for v in p.values.values() for t in v.traces}
@@ -84,21 +90,23 @@ def _why_none(programs: Sequence[Program], named: Mapping[Trace, list[str]]) -> 
 
 
 def _check(path: str, graph: Graph, found: Mapping[str, Quantization]) -> None:
-    """Refuses the scales of another network, or of another calibration of it."""
-    unsigned = unsigned_tensors(graph)
+    """Rejects the scales of another network, or of another calibration, by their zero points."""
     for name, zero_point in zero_points(graph).items():
-        if name in found and name not in unsigned and found[name].zero_point != (zero_point,):
+        if name not in found:
+            continue
+        (given,) = found[name].zero_point
+        if (given - zero_point) % (1 << graph.tensors[name].dtype.bits):  # of the same bits
             raise ValueError(
-                f"{path}: {name!r} has zero point {found[name].zero_point[0]} there, and "
-                f"{zero_point} in the graph: they are of different networks, or calibrations"
+                f"{path}: {name!r} has zero point {given} there, and {zero_point} in the graph: "
+                "they are of different networks, or calibrations"
             )
 
 
 class _Match:
-    """The tensors of a graph that a program quantizes.
+    """Matches the tensors of a graph with the quantized tensors (values) of a program.
 
-    Tensors between which only operators such as RESHAPE are have one scale: they are a group, known
-    by one of its tensors.
+    Tensors with only operators such as RESHAPE between them share a scale. They form a group, which
+    is named by one of its tensors.
     """
 
     def __init__(self, graph: Graph, program: Program, named: Mapping[Trace, list[str]]) -> None:
@@ -108,9 +116,9 @@ class _Match:
         self._members: dict[str, list[str]] = {}
         for name in self._group:
             self._members.setdefault(self._group[name], []).append(name)
-        self._found: dict[str, Value] = {}  # by group
-        self._groups: dict[str, str] = {}  # by value
-        self._refused: set[str] = set()  # groups that several values of other scales may be
+        self._found: dict[str, Value] = {}  # group -> value
+        self._groups: dict[str, str] = {}  # name of value -> group
+        self._refused: set[str] = set()  # groups that match values of different scales
 
     def run(self) -> dict[str, Quantization]:
         for value in self._program.values.values():
@@ -127,13 +135,13 @@ class _Match:
         }
 
     def _by_name(self, value: Value) -> str | None:
-        """The last tensor of the value's form that a node of its name, or made of it, computes."""
+        """The tensor for a value, by name or trace: the last one with a type and size that fit."""
         own = (name for name in value.names if name in self._graph.tensors)
         made = (name for trace in value.traces for name in reversed(self._named.get(trace, ())))
         return next((name for name in (*own, *made) if self._fits(name, value)), None)
 
     def _add_ends(self, values: Sequence[str | None], tensors: Sequence[str]) -> None:
-        """By their order: of one, or of all that a delegate has."""
+        """Matches the program's inputs or outputs with the graph's by order, if counts agree."""
         if len(values) != len(tensors):
             return
         for key, name in zip(values, tensors, strict=True):
@@ -142,7 +150,7 @@ class _Match:
                 self._add(value, name)
 
     def _add_by_sources(self) -> None:
-        """Values that are the only ones computed from some others, here and in the graph."""
+        """Matches a value that is the only one with its sources, in the program and the graph."""
         named = {name for names in self._named.values() for name in names}
         free: dict[frozenset[str], list[str]] = {}
         for group, sources in _sources(self._graph, self._group).items():
@@ -163,7 +171,7 @@ class _Match:
                 self._add_moved(values, next(iter(sources)))
 
     def _add_moved(self, values: Sequence[Value], source: str) -> None:
-        """Views and the like of another value: the graph may have no tensors for them."""
+        """Puts rearranged copies of a value into its group; the graph may have no such tensors."""
         for value in values:
             other = self._program.values[source]
             if value.is_moved and value[1:4] == other[1:4]:
@@ -194,9 +202,9 @@ class _Match:
 
 
 def _sources(graph: Graph, groups: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """By group of INT8 or INT16 tensors, the groups of the nearest such before it."""
+    """For each group of INT8 or INT16 tensors, the nearest such groups it is computed from."""
     found: dict[str, frozenset[str]] = {}
-    before: dict[str, frozenset[str]] = {}  # by tensor: its group, or those it is computed from
+    before: dict[str, frozenset[str]] = {}  # tensor -> its group, or the nearest groups before it
     for name, tensor in graph.tensors.items():
         before[name] = frozenset([groups[name]] if _has_scale(tensor) else ())
     for node in graph.ordered_nodes():

@@ -1,4 +1,4 @@
-"""The examples to compare on: the user's, or random ones."""
+"""Examples for a comparison: the user's, or random ones."""
 
 from __future__ import annotations
 
@@ -12,15 +12,24 @@ from tosajax.runtime.dataset import Dataset
 
 
 def random_inputs(graph: Graph, examples: int, seed: int = 0) -> tuple[np.ndarray, ...]:
-    """Integers of the whole range of their type, floats of N(0, 1), and bool.
+    """Random inputs: integers over the whole range of their type, floats from N(0, 1), bools.
 
     Args:
-      graph: every dimension known.
-      examples: how many, on a first axis of their own.
-      seed: of the generator; equal seeds give equal inputs.
+      graph: a graph, every dimension known.
+      examples: the number of examples, which is the size of an extra first axis.
+      seed: the generator's seed; equal seeds give equal inputs.
 
     Returns:
       One array for each input, (examples, *shape) in `dtype.storage`.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import random_inputs
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> (x,) = random_inputs(b.graph([b.op("REVERSE", x, axis=1)]), examples=3)
+      >>> x.shape, x.dtype.name
+      ((3, 1, 4), 'int8')
     """
     generator = np.random.default_rng(seed)
     return tuple(
@@ -41,7 +50,7 @@ def _random(generator: np.random.Generator, tensor: Tensor, shape: Sequence[int]
 def example_rows(
     graph: Graph, inputs: Sequence[np.ndarray], examples: int, seed: int, *, clip: bool = False
 ) -> tuple[np.ndarray, ...]:
-    """Each input as (examples, *shape); random ones where none are given."""
+    """Each input as (examples, *shape); random inputs if none are given."""
     if not graph.inputs:
         return ()
     return Dataset.of(graph, inputs or random_inputs(graph, examples, seed), clip=clip).rows

@@ -1,4 +1,7 @@
-"""Scales in an ExecuTorch program, for the graph of its delegate. Needs no ExecuTorch."""
+"""Reads the scales of a delegate's inputs and outputs from an ExecuTorch program.
+
+Needs no ExecuTorch.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from tosajax.io.schema import Blob, Scalar, Union, Vector
 from tosajax.report import FormatError
 
 IDENTIFIER = b"ET12"
-# By numbers of ScalarType, the types with scales.
+# The types with scales, by their ScalarType numbers.
 _TYPES = {0: Stored(DType.INT8, is_unsigned=True), 1: Stored(DType.INT8), 2: Stored(DType.INT16)}
-_Known = Mapping[int, tuple[float, int]]  # scale and zero point, by number of the value
-# Numbers of the types of values, and of instructions.
+_Known = Mapping[int, tuple[float, int]]  # index of a value -> scale and zero point
+# Union type numbers of values and of instructions.
 _INT_VALUE, _DOUBLE_VALUE, _TENSOR_VALUE = 2, 4, 5
 _KERNEL, _DELEGATE = 1, 2
 
-# The layout of "schema/program.fbs", as far as the scales.
+# The part of "schema/program.fbs" that is needed to find the scales.
 _INT = table("Int", int_val=Scalar.INT64)
 _DOUBLE = table("Double", double_val=Scalar.FLOAT64)
 _TENSOR = table(
@@ -59,24 +62,31 @@ _PROGRAM = table("Program", version=Scalar.UINT32, execution_plan=Vector(_PLAN))
 
 
 def scales_of_executorch(path: str | os.PathLike[str], graph: Graph) -> dict[str, Quantization]:
-    """The scales of a graph's integers, from the ExecuTorch program that holds the graph.
+    """Reads the scales of a graph's inputs and outputs from the ExecuTorch program that holds it.
 
     A delegate of the program runs the graph. Its inputs and outputs have the scales of the
-    quantize_per_tensor and dequantize_per_tensor around the delegate. Where
-    `executorch.exir.passes.quantize_io_pass` removed these, it left their scales in the program.
+    quantize_per_tensor and dequantize_per_tensor around the delegate. If
+    `executorch.exir.passes.quantize_io_pass` removed these operators, it left their scales in the
+    program.
 
     Args:
-      path: of the .pte file.
-      graph: of one of its delegates.
+      path: the path of the .pte file.
+      graph: the graph of one of its delegates.
 
     Returns:
-      Those of inputs and outputs that the program has, by the graph's names.
+      The quantization of inputs and outputs, as far as the program has it, by the graph's names.
 
     Raises:
       FormatError: the file is not an ExecuTorch program, or damaged.
       ValueError: no delegate has the graph's inputs and outputs, several have them with different
         scales, or they have no scales.
       OSError: the file cannot be read.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import scales_of_executorch
+      >>> graph = tosajax.load("model.tosa")  # doctest: +SKIP
+      >>> scales = scales_of_executorch("model.pte", graph)  # doctest: +SKIP
     """
     plans = read(path, IDENTIFIER, "an ExecuTorch program", _PROGRAM, "execution_plan")
     try:
@@ -113,7 +123,7 @@ def _calls(plan: Fields, kind: int) -> Iterator[Fields]:
 
 
 def _scales(plan: Fields, given: Mapping[str, float | int]) -> _Known:
-    """The scales of all integers that a float became, or that become a float."""
+    """The scales of all values that are quantized from a float or dequantized to one."""
     known = {}
     for what in ("input", "output"):
         for number, value in enumerate(plan[f"{what}s"] or ()):
@@ -133,7 +143,7 @@ def _scales(plan: Fields, given: Mapping[str, float | int]) -> _Known:
 
 
 def _given_scales(plans: Sequence[Fields]) -> dict[str, float | int]:
-    """The numbers that methods without inputs return, by the methods' names."""
+    """The numbers that methods without inputs return, by method name."""
     found = {}
     for plan in plans:
         if not plan["inputs"] and len(plan["outputs"] or ()) == 1:

@@ -1,4 +1,4 @@
-"""LiteRT: the TFLite model that a graph was converted from."""
+"""Runs the TFLite model that a graph was converted from on LiteRT."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Kernels = Literal["reference", "builtin", "default"]
 
 @dataclasses.dataclass(frozen=True)
 class TFLite:
-    """A .tflite file, and which kernels run it."""
+    """A .tflite file, and the choice of kernels to run it."""
 
     path: str
     kernels: Kernels
@@ -32,12 +32,18 @@ def tflite(path: str | os.PathLike[str], kernels: Kernels = "reference") -> TFLi
     """A TFLite model on LiteRT (`pip install 'tosajax[litert]'`), to compare a graph with.
 
     Args:
-      path: of the .tflite file.
-      kernels: "reference", plain C++; "builtin", optimised for the processor; "default", those
-        and XNNPACK, LiteRT's own choice.
+      path: the path of the .tflite file.
+      kernels: "reference", plain C++; "builtin", optimised for the processor; "default", builtin
+        kernels and XNNPACK, as LiteRT chooses.
 
     Raises:
-      ValueError: there are no such kernels.
+      ValueError: kernels is none of these.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import compare, tflite
+      >>> graph = tosajax.load("model.tosa")  # doctest: +SKIP
+      >>> print(compare(graph, tflite("model.tflite")))  # doctest: +SKIP
     """
     if kernels not in get_args(Kernels):
         raise ValueError(f"kernels {kernels!r}, expected one of {', '.join(get_args(Kernels))}")
@@ -45,16 +51,16 @@ def tflite(path: str | os.PathLike[str], kernels: Kernels = "reference") -> TFLi
 
 
 def of_tflite(model: TFLite, graph: Graph, names: Sequence[str]) -> Program:
-    """A TFLite model, its tensors found by the names in the locations of the graph's nodes.
+    """The Program of a TFLite model; matches tensors by the names in the graph's locations.
 
     Args:
-      model: to run.
-      graph: made of it, of one example.
-      names: tensors of the graph; where all are outputs, LiteRT need not keep any other.
+      model: the model to run.
+      graph: the graph converted from it, for one example.
+      names: tensors of the graph; if all are outputs, LiteRT does not keep inner tensors.
 
     Raises:
       ImportError: LiteRT is not installed.
-      ValueError: the file is not a model, or not one of this graph.
+      ValueError: the file is not a model, or its inputs or outputs are not the graph's.
     """
     interpreter = _interpreter(model, preserve=not set(names) <= set(graph.outputs))
     entries = _paired(graph.input_tensors, interpreter.get_input_details(), "input", model.path)
@@ -88,7 +94,7 @@ def of_tflite(model: TFLite, graph: Graph, names: Sequence[str]) -> Program:
         "no other location of a node names a tensor of the model (tosa-converter-for-tflite "
         "--emit-debug-info writes them)"
     )
-    # The integers have the graph's own scales.
+    # No scales: the integers of the model have the graph's scales.
     return Program(graph, tensors, run, {}, called, why)
 
 
@@ -108,7 +114,7 @@ def _interpreter(model: TFLite, *, preserve: bool) -> Any:
     with open(model.path, "rb") as file:
         content = file.read()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the memory that kept tensors take
+        warnings.simplefilter("ignore")  # LiteRT warns of the memory for preserved tensors
         interpreter = Interpreter(
             model_content=content,
             num_threads=1,
@@ -122,7 +128,7 @@ def _interpreter(model: TFLite, *, preserve: bool) -> Any:
 def _paired(
     tensors: Sequence[Tensor], found: Sequence[dict[str, Any]], what: str, path: str
 ) -> list[dict[str, Any]]:
-    """The model's inputs or outputs, in the graph's order, if they can be the graph's."""
+    """The model's inputs or outputs in the graph's order; an error if they do not fit."""
     if len(found) != len(tensors):
         raise ValueError(f"{path} has {len(found)} {what}s, the graph has {len(tensors)}")
     for tensor, details in zip(tensors, found, strict=True):
@@ -134,12 +140,12 @@ def _paired(
 
 
 def _located(graph: Graph, found: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The model's tensors whose names are in locations, by the graph's names."""
+    """The model's tensors whose names occur in locations, by the graph's names."""
     at = tensors_at(graph)
     located = {}
     for details in found:
-        # A TFLite operator becomes several nodes, of which the last of its tensor's form computes
-        # that tensor.
+        # A TFLite operator becomes several nodes: the last one whose type and shape fit computes
+        # the operator's output.
         fitting = [n for n in at.get(details["name"], []) if _fits(graph.tensors[n], details)]
         if fitting:
             located[fitting[-1]] = details
@@ -148,10 +154,10 @@ def _located(graph: Graph, found: Sequence[dict[str, Any]]) -> dict[str, dict[st
 
 def _fits(tensor: Tensor, details: Mapping[str, Any]) -> bool:
     same_shape = tuple(int(d) for d in details["shape"]) == tensor.shape
-    # Values of other signs are converted; see `_other_sign`.
+    # Signedness may differ: `_other_sign` converts.
     return same_shape and holds(np.dtype(details["dtype"]), tensor.dtype, is_unsigned=True)
 
 
 def _other_sign(x: np.ndarray, is_unsigned: bool) -> np.ndarray:
-    """Bytes of int8 as those of uint8, or back; they differ by 128 unless read as unsigned."""
+    """Converts the bytes of int8 to uint8 or back: adds 128, unless the graph reads unsigned."""
     return x if is_unsigned else x ^ np.int8(-128)

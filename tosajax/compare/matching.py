@@ -1,4 +1,4 @@
-"""Tensors of one graph and their counterparts in another."""
+"""Matches the tensors of two graphs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tosajax.runtime.watch import activations
 
 
 def match(a: Graph, b: Graph, names: Sequence[str]) -> dict[str, str]:
-    """The counterparts of tensors, names in b by names in a.
+    """Maps tensors of a to tensors of b, both by name.
 
-    Tensors match by name, if most pairs of one name come from the same operator; else nodes match
+    Tensors match by name, if the same operator computes most pairs of one name; else nodes match
     by the order of equal operators and shapes. Outputs of equal shapes always match in their order.
 
     Args:
-      a: of known dimensions.
-      b: of known dimensions.
+      a: a graph of known dimensions.
+      b: a graph of known dimensions.
       names: tensors of a.
 
     Raises:
@@ -39,7 +39,7 @@ def match(a: Graph, b: Graph, names: Sequence[str]) -> dict[str, str]:
 
 
 def _share_names(a: Graph, b: Graph, same: set[str], common: int) -> bool:
-    """Whether names mean the same in both: some exporters number the tensors of each file."""
+    """Whether equal names mean the same tensor; not if an exporter numbers tensors per file."""
     in_a, in_b = _producers(a), _producers(b)
     kinds = [a.tensors[n].dtype.is_float == b.tensors[n].dtype.is_float for n in same]
     if not all(kinds):
@@ -61,6 +61,6 @@ def _in_order(a: Graph, b: Graph) -> dict[str, str]:
 
 
 def _producers(graph: Graph) -> dict[str, Node]:
-    """The node of each tensor that depends on the inputs, in order."""
+    """For each tensor that depends on the inputs, in order, the node that computes it."""
     nodes = {name: node for node in graph.nodes for name in node.outputs}
     return {name: nodes[name] for name in activations(graph)}

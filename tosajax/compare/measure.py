@@ -1,4 +1,4 @@
-"""How two arrays differ: counts and sums in memory that does not grow with the examples."""
+"""Measures the difference of two arrays, in memory that does not grow with the examples."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from tosajax.dtypes import DType
 
-# Edges lie between the powers of two, so that bins are symmetric for whole numbers.
+# Edges are between powers of two, so that bins are symmetric for integers.
 _POWERS = [2.0 ** (k - 0.5) for k in range(-30, 49)]
-_BINS = 64  # of small integers, or one for each value where they have fewer
+_BINS = 64  # the most bins for small integers; types with fewer values have one bin for each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +21,15 @@ class Histogram:
 
     Args:
       kind: "INT4", "INT8", "INT16", "UINT8" or "UINT16": equal bins over the range of the type;
-        "powers": for each sign a bin for each power of two, and a bin of 0 in the middle. See
-        `edges`.
-      counts: of values other than NaN.
+        "powers": for each sign one bin for each power of two, and a bin around 0 in the middle.
+        See `edges`.
+      counts: the number of values in each bin; NaN is not counted.
+
+    Example:
+      >>> from tosajax.compare import Histogram, edges
+      >>> histogram = Histogram("INT4", (0,) * 8 + (5,) + (0,) * 7)
+      >>> edges(histogram.kind)[histogram.counts.index(5)].item()
+      0.0
     """
 
     kind: str
@@ -34,17 +40,23 @@ class Histogram:
 
     @property
     def edges(self) -> np.ndarray:
-        """The ends of its bins, float64; one more than the counts."""
+        """The edges of the bins, float64; one more than the counts."""
         return edges(self.kind)
 
 
 def is_small(dtype: DType) -> bool:
-    """Whether integers are of so few bits that their limits matter."""
+    """Whether values are integers so narrow (16 bits or fewer) that saturation matters."""
     return dtype.is_integer and dtype.bits <= 16
 
 
 def edges(kind: str) -> np.ndarray:
-    """The ends of the bins of a kind of histogram, float64; each bin holds its lower end."""
+    """The bin edges of a kind of histogram, float64; a bin includes its lower edge.
+
+    Example:
+      >>> from tosajax.compare import edges
+      >>> edges("INT4").tolist()
+      [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    """
     if kind == "powers":
         return np.array([-math.inf, *(-x for x in _POWERS[::-1]), *_POWERS, math.inf])
     count = 1 << DType[kind.removeprefix("U")].bits
@@ -54,14 +66,14 @@ def edges(kind: str) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """The meaning of the elements of one array.
+    """The interpretation of one array's elements.
 
     Args:
-      dtype: its element type.
-      scale: real value of a step; None to compare the elements as they are.
+      dtype: the element type.
+      scale: the real value of one integer step; None to compare the elements as they are.
       zero_point: the integer that stands for 0.
-      limits: smallest and largest element, where values are clipped; None where they are not.
-      unsigned: whether the bits are those of unsigned integers.
+      limits: the smallest and largest element, if values are clipped, else None.
+      unsigned: whether the elements are to be read as unsigned integers.
     """
 
     dtype: DType
@@ -73,32 +85,44 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """How two arrays of the same shape, a and b, differ; b is the reference.
+    """The difference of two arrays of the same shape, a and b; b is the reference.
 
-    Where one array has integers and the other the real numbers that they stand for, these are
-    rounded to steps of the integers for mismatches and errors, which are those of integers; the
-    other numbers are those of the real values, not rounded.
+    If one array holds integers and the other real numbers, the real numbers are rounded to integer
+    steps for mismatches and errors, which count integer steps. All other fields are computed from
+    the real values, not rounded.
 
     Args:
-      elements: number of elements.
-      mismatches: elements that differ; NaN equals NaN, 0.0 equals -0.0.
-      max_error: the largest |a - b|: whole steps (LSB) of integers; inf where one is not a number.
-      max_ulp: the largest error in units of the last place; None but for floats of one type.
+      elements: the number of elements.
+      mismatches: the number of elements that differ; NaN equals NaN, 0.0 equals -0.0.
+      max_error: the largest |a - b|, in whole steps (LSB) for integers; inf if a mismatch has a NaN
+        or an infinity.
+      max_ulp: the largest error in units in the last place; None unless both are floats of one
+        type.
       mean_error: the mean of a - b.
       mean_abs_error: the mean of |a - b|.
-      sqnr: signal (b less its zero point) to noise (a - b), in dB; inf without noise.
-      cosine: of the angle between a and b, each less its zero point.
-      first: where the first mismatch is, the example first.
-      range_a: the smallest and largest value of a other than NaN; None without values.
-      range_b: those of b.
-      clipped_a: share of a at its limits; None where it has none.
-      clipped_b: that of b.
-      values_a: a histogram.
-      values_b: a histogram.
-      errors: a histogram of a - b.
-      peak: the largest finite |b|, less its zero point.
-      same_top: examples in which the largest element is at the same place, the first of equal
-        ones; None but for scores: an example is one row of at least two numbers.
+      sqnr: the ratio of signal (b minus its zero point) to noise (a - b), in dB; inf without noise.
+      cosine: the cosine of the angle between a and b, each minus its zero point.
+      first: the indices of the first mismatch, beginning with the example.
+      range_a: the smallest and largest value of a, NaN left out; None without values.
+      range_b: the smallest and largest value of b, NaN left out; None without values.
+      clipped_a: the share of elements of a at its limits; None if a has no limits.
+      clipped_b: the share of elements of b at its limits; None if b has no limits.
+      values_a: the histogram of a.
+      values_b: the histogram of b.
+      errors: the histogram of a - b.
+      peak: the largest finite |b|, b minus its zero point.
+      same_top: the number of examples with the same argmax (the first of equal elements); None
+        unless the tensor holds scores: one row of at least two numbers for each example.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> measured = compare(graph, graph, examples=2).rows[0].total
+      >>> measured.elements, measured.mismatches, measured.sqnr
+      (8, 0, inf)
     """
 
     elements: int
@@ -122,7 +146,7 @@ class Measured:
 
     @property
     def share(self) -> float:
-        """Mismatches of all elements; 0 of none."""
+        """The share of elements that differ; 0 if there are no elements."""
         return self.mismatches / self.elements if self.elements else 0.0
 
 
@@ -144,7 +168,7 @@ class Measure:
         self._errors = _Counts("powers")
 
     def add(self, a: np.ndarray, b: np.ndarray) -> None:
-        """Takes the next examples: arrays of one shape, examples on the first axis."""
+        """Adds the next examples: arrays of one shape, examples along the first axis."""
         if a.shape != b.shape:
             raise ValueError(f"arrays of shapes {a.shape} and {b.shape} to compare, expected one")
         x, y = self._a.wide(a), self._b.wide(b)
@@ -162,7 +186,7 @@ class Measure:
         self._count(differ)
         self._count_tops(x, y)
         self._max = max(self._max, np.abs(error).max(initial=0).item())
-        with np.errstate(invalid="ignore"):  # infinity less infinity
+        with np.errstate(invalid="ignore"):  # infinity minus infinity
             self._sum += float(np.sum(error, dtype=np.float64))
         self._sum_abs += float(np.sum(np.abs(error), dtype=np.float64))
         self._noise += _square_sum(real)
@@ -174,7 +198,7 @@ class Measure:
         self._examples += len(a)
 
     def result(self) -> Measured:
-        """The result so far."""
+        """The measurements so far."""
         count = max(1, self._elements)
         return Measured(
             elements=self._elements,
@@ -198,7 +222,7 @@ class Measure:
         )
 
     def _count_tops(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Counts the examples of scores, (examples, 1, ..., n), with the same largest one."""
+        """Counts the examples with the same argmax, if the arrays are scores (examples, ..., n)."""
         if self._is_bool or x.ndim < 2 or not 1 < x.shape[-1] == math.prod(x.shape[1:]):
             return
         tops = (np.argmax(side.reshape(len(side), -1), axis=1) for side in (x, y))
@@ -214,7 +238,7 @@ class Measure:
 
 
 class _Values:
-    """The values of one side."""
+    """Statistics over the values of one of the two arrays."""
 
     def __init__(self, side: Side) -> None:
         self.side = side
@@ -225,7 +249,7 @@ class _Values:
         self._at_limits = self._elements = 0
 
     def wide(self, values: np.ndarray) -> np.ndarray:
-        """The values to compare: int64 of integers and bool, else float64."""
+        """The values to compare: int64 for integers without a scale and bool, else float64."""
         if self.side.dtype.is_float:
             return values.astype(np.float64)
         if self.side.unsigned:
@@ -236,23 +260,23 @@ class _Values:
         return (whole - self.side.zero_point).astype(np.float64) * self.side.scale
 
     def steps(self, values: np.ndarray, other: Side) -> np.ndarray:
-        """The values in steps of the side that has integers, this one or the other; float64."""
+        """The values in integer steps, float64: floats are quantized by `other`, the integers."""
         if not self.side.dtype.is_float:
             values = values.view(f"u{values.dtype.name}") if self.side.unsigned else values
             return values.astype(np.float64)
-        # As `quantize` divides, but without limits, so that saturation shows.
+        # Divides as `quantize` does, but does not saturate, so that saturation shows as an error.
         with np.errstate(over="ignore"):
             whole = np.rint(values.astype(np.float32) / np.float32(other.scale or 1.0))
         return whole.astype(np.float64) + other.zero_point
 
     def signal(self, x: np.ndarray) -> np.ndarray:
-        """Finite real values; without a scale, in steps."""
+        """The values minus the zero point, float64; 0 in place of infinities and NaN."""
         if x.dtype == np.int64:
             return (x - self.side.zero_point).astype(np.float64)
         return np.where(np.isfinite(x), x, 0.0)
 
     def add(self, x: np.ndarray) -> None:
-        """Takes values to compare."""
+        """Adds values, in the form that `wide` returns."""
         self.counts.add(x)
         self._elements += x.size
         if self.side.limits is not None:
@@ -274,7 +298,7 @@ class _Values:
 
 
 class _Counts:
-    """A histogram that grows."""
+    """A histogram under construction."""
 
     def __init__(self, kind: str) -> None:
         self._kind, self._inner = kind, edges(kind)[1:-1]
@@ -289,7 +313,7 @@ class _Counts:
 
 
 def sqnr(signal: float, noise: float) -> float:
-    """Signal to quantization noise in dB, of their sums of squares."""
+    """The signal-to-quantization-noise ratio in dB, from the sums of squares of both."""
     if noise == 0:
         return math.inf
     if signal == 0 or math.isinf(noise):
@@ -308,7 +332,7 @@ def _differ(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _difference(x: np.ndarray, y: np.ndarray, differ: np.ndarray) -> np.ndarray:
-    """x - y: 0 where they do not differ, infinite where they do and one is not a finite number."""
+    """x - y; 0 where they do not differ, infinite where they differ and one is not finite."""
     if x.dtype == y.dtype == np.int64:
         return x - y
     x, y = x.astype(np.float64), y.astype(np.float64)
@@ -322,13 +346,13 @@ def _square_sum(x: np.ndarray) -> float:
 
 
 def _ulps(a: np.ndarray, b: np.ndarray, differ: np.ndarray) -> int:
-    """The largest distance of floats, counted in floats of their type."""
+    """The largest distance between differing floats, in steps between adjacent floats."""
     apart = _order(a[differ]) - _order(b[differ])
     return int(np.abs(apart).max(initial=0))
 
 
 def _order(x: np.ndarray) -> np.ndarray:
-    """The floats of a type numbered upwards, int64; both zeros are 0."""
+    """The rank of each float among the floats of its type, int64; both zeros have rank 0."""
     kinds: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32}
     bits = x.view(kinds[x.dtype.itemsize]).astype(np.int64)
     lowest = -(1 << (8 * x.dtype.itemsize - 1))

@@ -1,4 +1,4 @@
-"""Scales of a graph, from the model that it was made of."""
+"""Reads a graph's scales from the model that it was converted from."""
 
 from __future__ import annotations
 
@@ -12,15 +12,23 @@ from tosajax.report import FormatError
 
 
 def scales_of_model(path: str | os.PathLike[str], graph: Graph) -> dict[str, Quantization]:
-    """The scales of a graph's integers, from a TFLite model, an ExecuTorch program or its ETRecord.
+    """Reads the scales of a graph from a TFLite model, an ExecuTorch program or its ETRecord.
 
-    See `scales_of_tflite`, `scales_of_executorch` and `scales_of_etrecord`; the content of the file
-    decides.
+    See `scales_of_tflite`, `scales_of_executorch` and `scales_of_etrecord`. The content of the file
+    decides which one is used.
 
     Raises:
-      FormatError: the file is none of them, or damaged.
-      ValueError: it does not fit the graph.
+      FormatError: the file has none of these formats, or is damaged.
+      ValueError: the file does not fit the graph.
       OSError: the file cannot be read.
+
+    Example:
+      >>> import dataclasses
+      >>> import tosajax
+      >>> from tosajax.compare import scales_of_model
+      >>> graph = tosajax.load("model.tosa")  # doctest: +SKIP
+      >>> scales = scales_of_model("model.tflite", graph)  # doctest: +SKIP
+      >>> graph = dataclasses.replace(graph, quantization=scales)  # doctest: +SKIP
     """
     if etrecord.is_archive(path):
         return scales_of_etrecord(path, graph)

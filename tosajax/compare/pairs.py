@@ -1,4 +1,4 @@
-"""The tensors that two programs share, and how they differ."""
+"""Measures the differences of the tensors that two programs share."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Pairs:
     """Collects the rows of a comparison.
 
     Args:
-      graph: a; of known dimensions.
+      graph: a, with known dimensions.
       other: b.
       names: tensors of a.
-      real: scales of integers in either program, beside those of their graphs.
-      tolerance: how far tensors may be off.
-      clip: whether inputs that the other program takes as integers may saturate in any number.
+      real: scales of integers in either program, in addition to the scales in their graphs.
+      tolerance: the largest accepted differences.
+      clip: whether inputs that b takes as integers may saturate in any number.
 
     Raises:
       ValueError: nothing can be compared.
@@ -65,7 +65,7 @@ class Pairs:
         shared = [name for name in names if name in other.tensors]
         self.names = [n for n in shared if self._can_compare(*self._tensors(n))]
         alone = [name for name in shared if name not in set(self.names)]
-        # Why some tensors of both programs are left out; "" where none is.
+        # The reason why shared tensors are left out; "" if none is.
         self.without_scale = (
             f"no scale is known of {len(alone)}, such as {alone[0]!r}" if alone else ""
         )
@@ -76,10 +76,10 @@ class Pairs:
         self._locals: dict[str, Measure] = {}
 
     def inputs(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Inputs of the graph as the other program takes them.
+        """Converts inputs of the graph to inputs of the other program.
 
         Raises:
-          ValueError: many are beyond the range of the other program's scale.
+          ValueError: many are out of the range of the other program's scale.
         """
         clippings = self._clippings or [None] * len(rows)
         pairs = zip(rows, self._input_sides(), clippings, strict=True)
@@ -90,29 +90,29 @@ class Pairs:
         return found
 
     def inputs_as_mine(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Inputs of the other program as the graph takes them."""
+        """Converts inputs of the other program to inputs of the graph."""
         pairs = zip(rows, self._input_sides(), strict=True)
         return [converted(x, theirs, mine) for x, (mine, theirs) in pairs]
 
     def as_mine(self, name: str, values: np.ndarray) -> np.ndarray:
-        """A tensor of the other program in the graph's type."""
+        """Converts values of the other program's tensor to the type of the graph's tensor."""
         mine, theirs = self._sides(*self._tensors(name))
         return converted(values, theirs, mine)
 
     def add(self, mine: Arrays, theirs: Arrays) -> None:
-        """Takes the tensors of the next examples."""
+        """Adds the tensors of the next examples, from both programs."""
         for name, measure in self._totals.items():
             measure.add(mine[name], theirs[name])
 
     def add_local(self, apart: Arrays, theirs: Arrays) -> None:
-        """Takes, of the next examples, the outputs of each layer on the other program's tensors."""
+        """Adds the next examples of each layer, computed from the other program's tensors."""
         for name, values in apart.items():
             if name not in self._locals:
                 self._locals[name] = Measure(*self._sides(*self._tensors(name)))
             self._locals[name].add(values, theirs[name])
 
     def rows(self) -> tuple[Row, ...]:
-        """The result; warns of inputs that were clipped."""
+        """The rows of the comparison; warns if inputs were clipped."""
         for own in self._clippings:
             if own is not None:
                 own.warn()
@@ -153,7 +153,7 @@ class Pairs:
         return comparable(mine, theirs, self._known(mine, theirs))
 
     def _sides(self, mine: Tensor, theirs: Tensor) -> tuple[Side, Side]:
-        """How to compare two tensors: as real numbers, or as the integers that they are."""
+        """The Sides for comparing two tensors: as real numbers, or as they are."""
         known = self._known(mine, theirs)
         is_real = as_real(mine, theirs, known)
         a, b = (
@@ -162,7 +162,8 @@ class Pairs:
         )
         if is_real:
             return a, b
-        # Only one of the graphs may state the zero point; a wrong one has to show as an error.
+        # One zero point for both sides: one graph may not state it, and if they differ, the
+        # difference has to show as an error.
         zero_point = b.zero_point or a.zero_point
         a, b = (dataclasses.replace(side, zero_point=zero_point) for side in (a, b))
         return a, b

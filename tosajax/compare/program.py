@@ -1,4 +1,4 @@
-"""Program: another program with tensors of a graph."""
+"""The interface of a program that a graph is compared with."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from tosajax.graph import Graph, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program that computes tensors of a graph, or has them stored.
+    """A program that computes tensors of a graph, or holds them stored.
 
     Args:
-      graph: has its inputs, in the order of the graph to compare, and its zero points.
-      tensors: of `graph`, by the names of their counterparts in the graph to compare.
-      run: gives the tensors of the next examples by these names; it takes and gives arrays
+      graph: the graph that defines the program's inputs, in the order of the graph to compare, and
+        its zero points.
+      tensors: tensors of `graph`, by the names of their counterparts in the graph to compare.
+      run: computes the tensors of the next examples by these names; takes and returns arrays
         (examples, *shape).
-      scales: of integers, by their names in `graph`.
-      called: the program's own names of tensors, where they are not those in `graph`.
-      unmatched: why it has no counterpart of other tensors; "" where there is nothing to say.
-      remarks: about those that it has; "" where there is nothing to say.
+      scales: the scales of integer tensors, by their names in `graph`.
+      called: the program's own names of tensors, if they differ from the names in `graph`.
+      unmatched: the reason why tensors have no counterpart; "" for none.
+      remarks: a remark on the matched tensors; "" for none.
     """
 
     graph: Graph

@@ -1,4 +1,4 @@
-"""The programs that a graph can be compared with."""
+"""Builds the Program that a graph is compared with."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tosajax.passes.binding import bind
 from tosajax.runtime.watch import Watch
 
 REFERENCE_MODEL = "reference_model"
-Other = Graph | TFLite | Stored  # text and paths as in `named`
+Other = Graph | TFLite | Stored  # for strings and paths see `named`
 
 
 def named(b: Other) -> Other:
-    """The program of a text or a path, in the forms of the command line; others as they are.
+    """Resolves a string or a path, in the forms of the command line; others stay as they are.
 
     Raises:
-      ValueError: the text is in none of these forms.
+      ValueError: the string has none of these forms.
       FormatError: the file of a graph is damaged.
-      OSError: it cannot be read.
+      OSError: the file cannot be read.
     """
     if not isinstance(b, str | os.PathLike):
         return b
@@ -54,14 +54,14 @@ def named(b: Other) -> Other:
 
 
 def program(b: Other, a: Graph, names: Sequence[str], batch: int, count: int) -> Program:
-    """The other program of a comparison.
+    """The Program of b in a comparison.
 
     Args:
-      b: as in `compare`, after `named`.
+      b: b of `compare`, after `named`.
       a: the graph to compare.
       names: tensors of a.
-      batch: how many examples run at a time.
-      count: how many examples there are.
+      batch: the number of examples in a batch.
+      count: the number of examples.
 
     Raises:
       TypeError: b is neither a graph, nor a program, nor arrays.
@@ -78,11 +78,11 @@ def program(b: Other, a: Graph, names: Sequence[str], batch: int, count: int) ->
 
 
 def title(b: Other, path: str = "") -> str:
-    """The other program as a page names it.
+    """The title of the other program on a page.
 
     Args:
-      b: as in `program`.
-      path: of the graph's file, where the user gave that.
+      b: b of `program`.
+      path: the path of the graph's file, if the user gave a path.
     """
     if isinstance(b, Graph):
         return path or f"graph {b.name!r}"
@@ -96,7 +96,7 @@ def title(b: Other, path: str = "") -> str:
 
 
 def _of_graph(graph: Graph, like: Graph, names: Sequence[str], batch: int) -> Program:
-    """Another graph, run here."""
+    """The Program of another graph, which the emulator runs."""
     pairs = match(like, graph, names)
     watch = Watch(graph, tuple(pairs.values()), batch)
 
@@ -116,7 +116,7 @@ def _of_graph(graph: Graph, like: Graph, names: Sequence[str], batch: int) -> Pr
 
 
 def _of_reference(graph: Graph, names: Sequence[str]) -> Program:
-    """The same graph on Arm's reference model."""
+    """The Program of the same graph on Arm's reference model."""
     reference_model.check_installed()
 
     def run(rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Which rounding of RESCALE makes a graph equal which runtime?"""
+"""Finds the rounding of RESCALE that a runtime uses, by comparing a graph in each rounding."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ _TIMES = {"single": "once", "double": "twice"}
 
 @dataclasses.dataclass(frozen=True)
 class RoundingTable:
-    """Comparisons of a graph's outputs with references, by the rounding of its RESCALEs.
+    """Comparisons of a graph's outputs with references, for each rounding of its RESCALEs.
 
     Args:
-      comparisons: by rounding ("as it is", "single" or "double") and name of the reference.
+      comparisons: comparisons by rounding ("as it is", "single" or "double") and name of the
+        reference.
     """
 
     comparisons: Mapping[tuple[str, str], Comparison]
 
     @property
     def equal(self) -> list[tuple[str, str]]:
-        """The pairs of a rounding and a reference that agree in every element."""
+        """The pairs of rounding and reference that agree in every element."""
         return [pair for pair, found in self.comparisons.items() if found]
 
     def share(self, rounding: str, reference: str) -> float:
@@ -48,7 +49,7 @@ class RoundingTable:
         return f"RoundingTable({len(self.comparisons)} comparisons, equal: {equal})"
 
     def __str__(self) -> str:
-        """A table of the shares of elements that differ, and a sentence for each reference."""
+        """A table of the shares of elements that differ, then a sentence for each reference."""
         references = list(dict.fromkeys(name for _, name in self.comparisons))
         widths = {name: max(12, len(name)) for name in references}
         lines = [f"{'rounding':10}" + "".join(f"  {n:>{widths[n]}}" for n in references)]
@@ -58,7 +59,7 @@ class RoundingTable:
         return "\n".join([*lines, *map(self.answer, references)])
 
     def answer(self, reference: str) -> str:
-        """A sentence: how a reference rounds in RESCALE, or why that cannot be told.
+        """A sentence on how a reference rounds in RESCALE, or why the examples cannot tell.
 
         Raises:
           KeyError: there is no such reference.
@@ -105,18 +106,29 @@ def which_rounding(
     """Compares a graph as it is, and with every RESCALE rounding once or twice, with references.
 
     Args:
-      graph: with RESCALEs.
+      graph: a graph with RESCALEs.
       references: programs to compare with, by a name for the table; see `compare`.
-      inputs: of the graph; random ones where none are given.
-      batch: how many examples run at a time.
-      examples: how many random ones.
-      seed: of random examples.
-      clip: saturate real inputs in silence, however many are beyond the range of their scale;
-        by default more than 1 % of them are an error, and fewer a warning.
+      inputs: the graph's inputs; random inputs if none are given.
+      batch: the number of examples in a batch.
+      examples: the number of random examples.
+      seed: the seed of random examples.
+      clip: whether to saturate real inputs silently, however many are out of the range of their
+        scale; by default more than 1 % are an error, and fewer a warning.
       progress: wraps the loop over batches, given their number; its items have no meaning.
 
     Raises:
-      ValueError: as for `compare`; or the graph has no RESCALE.
+      ValueError: see `compare`; or the graph has no RESCALE.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> from tosajax.compare import which_rounding
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> graph = model.freeze(quant.calibrate(model, [example]))
+      >>> table = which_rounding(graph, {"itself": graph})
+      >>> ("single", "itself") in table.equal
+      True
     """
     graph = bind(graph, batch=1)
     rows = example_rows(graph, inputs, examples, seed, clip=clip)
@@ -139,7 +151,7 @@ def which_rounding(
 
 
 def _roundings(graph: Graph) -> dict[str, Graph]:
-    """The graph by the rounding of its RESCALEs, but for one that none of them can have."""
+    """The graph in each rounding; "double" is left out if no RESCALE can round twice."""
     found = {AS_IT_IS: graph, "single": rewrite.rounding(graph, "single")}
     with contextlib.suppress(ValueError):
         found["double"] = rewrite.rounding(graph, "double")

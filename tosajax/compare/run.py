@@ -1,4 +1,4 @@
-"""compare: runs two programs on the same examples."""
+"""Runs two programs on the same examples and compares their tensors."""
 
 from __future__ import annotations
 
@@ -39,33 +39,34 @@ def compare(
     clip: bool = False,
     progress: Progress = silent,
 ) -> Comparison:
-    """Compares the tensors that a graph computes with those of another program.
+    """Compares the tensors that a graph computes with the same tensors of another program.
 
-    Memory does not grow with the number of examples. Each is computed as if alone, even where the
-    batch is open.
+    Memory does not grow with the number of examples. Each example is computed as if it were alone,
+    even if the batch is open.
 
     Args:
-      a: a graph; dimensions other than the batch are known.
-      b: the program that a is judged by: another graph, or the path of its file, whose tensors
-        match by name or, where the names differ, by the order of equal operators; "ref" or
-        "reference_model", Arm's model of a; `tflite`, or the path of a .tflite file, on LiteRT's
-        reference kernels; or stored tensors: a dictionary, the path of an .npz file with names of
-        tensors or of locations, or paths of .npy files for the outputs in order.
-      inputs: of a: examples stacked as for `tosajax run`; random ones where none are given.
-      tensors: a regular expression that the names of compared tensors contain.
-      outputs_only: compare only the outputs of a, which takes less memory and time.
-      local: measure each layer by itself as well; see `Row.local`.
-      real: scale and zero point of integer tensors by name, for tensors that are integers in one
-        program and floats, or other integers, in the other; else those of the graphs
-        (`Graph.quantization`). Tensors without a scale are left out.
-      tolerance: how near is near enough. By default integers have to be equal, and floats within
-        the bounds of the specification, summed over the operators before a tensor; see
-        `Tolerance` and `tosajax.compare.tolerance`. `Tolerance(floats=False)` asks for equality.
-      batch: how many examples run at a time.
-      examples: how many random ones.
-      seed: of random examples.
-      clip: saturate real inputs in silence, however many are beyond the range of their scale;
-        by default more than 1 % of them are an error, and fewer a warning.
+      a: a graph; dimensions apart from the batch are known.
+      b: the reference program. One of: another graph, or the path of its file, whose tensors match
+        by name or, if the names differ, by the order of equal operators; "ref" or
+        "reference_model", which runs a on Arm's reference model; a `tflite`, or the path of a
+        .tflite file, which runs on LiteRT's reference kernels; stored tensors: a dictionary, the
+        path of an .npz file with names of tensors or of locations, or paths of .npy files for the
+        outputs in order.
+      inputs: a's inputs, examples stacked as for `tosajax run`; random inputs if none are given.
+      tensors: a regular expression, found in the names of the tensors to compare.
+      outputs_only: whether to compare only the outputs of a, which takes less memory and time.
+      local: whether to measure each layer by itself as well; see `Row.local`.
+      real: the scale and zero point of integer tensors by name, for tensors that are integers in
+        one program and floats, or integers of another scale, in the other. They take precedence
+        over `Graph.quantization`. Tensors without a scale are left out.
+      tolerance: the largest accepted differences. By default integers have to be equal, and floats
+        within the bounds of the specification, summed over the operators before a tensor; see
+        `Tolerance` and `tosajax.compare.tolerance`. `Tolerance(floats=False)` requires equality.
+      batch: the number of examples in a batch.
+      examples: the number of random examples.
+      seed: the seed of random examples.
+      clip: whether to saturate real inputs silently, however many are out of the range of their
+        scale; by default more than 1 % are an error, and fewer a warning.
       progress: wraps the loop over batches, given their number; its items have no meaning.
 
     Raises:
@@ -73,6 +74,20 @@ def compare(
       ImportError: the other program is not installed.
       ValueError: there is nothing to compare, or an array has the wrong shape.
       TypeError: an array has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.compare import compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> a = b.graph([b.op("CLAMP", x, min_val=np.int8(0), max_val=np.int8(100), name="y")])
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> other = b.graph([b.op("CLAMP", x, min_val=np.int8(0), max_val=np.int8(99), name="y")])
+      >>> found = compare(a, other, np.int8([[1, 99, 100, 101]]))
+      >>> bool(found), found.rows[0].total.mismatches, found.rows[0].total.max_error
+      (False, 2, 1)
     """
     name = os.fspath(b) if isinstance(b, str | os.PathLike) else ""
     b = named(b)
@@ -82,7 +97,7 @@ def compare(
     batch = min(batch, count)
     names = _names(a, tensors, outputs_only)
     other = program(b, a, names, batch, count)
-    is_free = clip or not inputs  # random inputs know no scale
+    is_free = clip or not inputs  # random inputs are not in the units of a scale
     pairs = Pairs(a, other, names, real or {}, tolerance or Tolerance(), clip=is_free)
     mine = Watch(a, pairs.names, batch)
     layers = _Layers(a, pairs, batch) if local else None
@@ -99,7 +114,7 @@ def compare(
 
 
 def _with_scales(a: Graph, b: Other, inputs: Sequence[np.ndarray]) -> Graph:
-    """The graph with the scales of its TFLite model, where real inputs need them."""
+    """The graph with the scales of its TFLite model, if inputs are real numbers."""
     if not isinstance(b, TFLite) or all(x.dtype.kind != "f" for x in inputs):
         return a
     found = {**scales_of_tflite(b.path, a), **a.quantization}
@@ -116,7 +131,7 @@ def _names(graph: Graph, pattern: str | None, outputs_only: bool) -> tuple[str, 
 def _notes(
     graph: Graph, names: Sequence[str], pairs: Pairs, other: Program, layers: _Layers | None
 ) -> tuple[str, ...]:
-    """How many tensors matched, where not all did, and what that means for single layers."""
+    """Notes on unmatched tensors, if any, on local errors without them, and b's remarks."""
     matched, wanted = len(pairs.names), len(names)
     reasons = [text for text in (other.unmatched, pairs.without_scale) if text]
     why = f": {'; '.join(reasons)}" if reasons and matched < wanted else ""
@@ -132,13 +147,14 @@ def _notes(
 
 
 class _Layers:
-    """The layers of a graph, each run on the other program's tensors."""
+    """Runs each layer of a graph on the other program's tensors."""
 
     def __init__(self, graph: Graph, pairs: Pairs, batch: int) -> None:
         given = [n for n in pairs.names if takes_examples(graph.tensors[n])]
         apart, self._renamed = cut(graph, pairs.names, given)
         self._cuts = apart.inputs[len(graph.inputs) :]
-        # Without a cut, each would run from the inputs on: nothing by itself, unless it is all.
+        # Without a cut every layer runs from the inputs on, which measures no layer by itself
+        # unless all tensors matched.
         self.are_apart = bool(self._cuts) or set(activations(graph)) <= set(pairs.names)
         self._pairs = pairs
         self._watch = Watch(apart, tuple(self._renamed.values()), batch)

@@ -1,4 +1,4 @@
-"""The real numbers that integers stand for, in two programs."""
+"""Scales and zero points of tensors in two programs, and conversion between them."""
 
 from __future__ import annotations
 
@@ -15,42 +15,52 @@ from tosajax.graph.zero_points import unsigned_tensors, zero_points
 if TYPE_CHECKING:
     from tosajax.quant.qmodel import Params, QModel
 
-# By tensor name: real = scale * (integer - zero_point).
+# Tensor name -> scale and zero point: real = scale * (integer - zero_point).
 Scales = Mapping[str, tuple[float, int]]
-# Scale and zero point in each of two programs, where they are known.
+# Scale and zero point in each of the two programs; None if not known.
 Pair = tuple[tuple[float, int] | None, tuple[float, int] | None]
 
 
 def scales_of(model: QModel, params: Params) -> dict[str, tuple[float, int]]:
-    """The scale and the zero point of each tensor of a model that has one scale.
+    """The scale and the zero point of each tensor of a model that has a single scale.
 
-    `compare` needs none of them for a graph that `QModel.freeze` made: the graph has its own.
+    `compare` does not need them for a graph from `QModel.freeze`, which holds its scales.
 
     Args:
-      model: of integers.
+      model: an integer model.
       params: the model's parameters.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> from tosajax.compare import scales_of
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> scales = scales_of(model, quant.calibrate(model, [example]))
+      >>> round(1 / scales["x"][0], 1), scales["x"][1]
+      (127.5, -1)
     """
     return scales_in(model.quantization(params))
 
 
 def scales_in(quantization: Mapping[str, Quantization]) -> dict[str, tuple[float, int]]:
-    """The scale and the zero point of each tensor that has one of each."""
+    """The scale and the zero point of each tensor that has a single scale."""
     return {name: pair for name, known in quantization.items() if (pair := known.of_all)}
 
 
 class Integers:
-    """Zero points, signs and limits of the integers of a graph."""
+    """Zero points, signedness and limits of a graph's integer tensors."""
 
     def __init__(self, graph: Graph) -> None:
         self._zeros, self._unsigned = zero_points(graph), unsigned_tensors(graph)
         self._nodes = {name: node for node in graph.nodes for name in node.outputs}
 
     def side(self, tensor: Tensor, scale: tuple[float, int] | None = None) -> Side:
-        """How to compare a tensor of the graph.
+        """The Side for comparing a tensor of the graph.
 
         Args:
-          tensor: of another type where a program has it stored so.
-          scale: and zero point of integers that are compared as real numbers.
+          tensor: a tensor of the graph; its type may be the one of a stored array instead.
+          scale: the scale and zero point, if integers are compared as real numbers.
         """
         limits = _ends(self._nodes.get(tensor.name))
         if tensor.dtype.is_float:
@@ -69,7 +79,7 @@ class Integers:
 
 
 def as_real(a: Tensor, b: Tensor, scales: Pair) -> bool:
-    """Whether two tensors are compared as real numbers, as they hold them in different ways."""
+    """Whether two tensors are compared as real numbers: their types or scales differ."""
     return a.dtype is not b.dtype or (None not in scales and scales[0] != scales[1])
 
 
@@ -84,13 +94,13 @@ def comparable(a: Tensor, b: Tensor, scales: Pair) -> bool:
 def converted(
     values: np.ndarray, source: Side, target: Side, clipping: Clipping | None = None
 ) -> np.ndarray:
-    """Values of one program as the other takes them: integers, or the real numbers they mean.
+    """Converts values of one program to the other's representation: integers or real numbers.
 
     Args:
-      values: (examples, *shape).
-      source: of the program that has them.
-      target: of the program that takes them.
-      clipping: counts what is saturated.
+      values: the values, (examples, *shape).
+      source: the Side of the program that has the values.
+      target: the Side of the program that takes the values.
+      clipping: the counter of saturated elements, if they are to be counted.
     """
     if source.dtype is target.dtype and source.scale is None and target.scale is None:
         return values
@@ -104,7 +114,7 @@ def converted(
 
 
 def clipping_of(name: str, source: Side, target: Side) -> Clipping | None:
-    """A count of the elements of an input that `converted` saturates; None where it never does."""
+    """A counter of the elements of an input that `converted` saturates; None if it cannot."""
     if not source.dtype.is_float or target.scale is None:
         return None
     tensor, own = _whole(target, name)

@@ -1,4 +1,4 @@
-"""Outputs that were stored: arrays, .npy files, or .npz files with tensors by name."""
+"""Stored tensors as a Program: arrays, .npy files, or .npz files with tensors by name."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ Stored = Mapping[str, np.ndarray] | PathLike | Sequence[PathLike]
 
 
 class _Array(Protocol):
-    """An array, read from its start to its end."""
+    """An array that is read sequentially."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
 
     def read(self, count: int) -> np.ndarray:
-        """The next `count` rows."""
+        """Reads the next `count` rows."""
         ...
 
 
 class _Form(NamedTuple):
-    """How an array holds a tensor for each example.
+    """The layout and element type in which an array holds a tensor of each example.
 
     Args:
-      dtype: to compare as.
-      moves_channels: whether its channels come first, where the tensor's come last.
-      is_either: whether the sizes allow both.
+      dtype: the element type to compare as.
+      moves_channels: whether channels come first in the array (they come last in the tensor).
+      is_either: whether the sizes allow both layouts.
     """
 
     dtype: DType
@@ -55,19 +55,19 @@ class _Stored(NamedTuple):
 
 
 def of_stored(stored: Stored, graph: Graph, names: Sequence[str], count: int) -> Program:
-    """Stored tensors of a graph, for as many examples as there are to compare.
+    """The Program of stored tensors of a graph.
 
     Args:
-      stored: tensors by name, or by a name of their place: of TFLite's tensor, of a node or a
-        module of PyTorch, or the location as reports print it; or the path of an .npz file of such
+      stored: tensors by name, or by a name in their location: a TFLite tensor, a node or a module
+        of PyTorch, or the location as reports print it; or the path of an .npz file of such
         tensors; or paths of .npy files, for the outputs in order.
-      graph: of one example.
-      names: tensors of it.
-      count: examples that the arrays hold, on their first axis; each may have the graph's shape,
-        with or without dimensions of 1, or have its channels first.
+      graph: the graph for one example.
+      names: tensors of the graph.
+      count: the number of examples that the arrays hold, along their first axis. An example has
+        the graph's shape, with or without dimensions of 1, or the same with channels first.
 
     Raises:
-      ValueError: there is no array for any tensor, or an output's has another shape or type.
+      ValueError: no array fits any tensor, or there is not one .npy file for each output.
     """
     arrays = _arrays(stored, graph)
     places, unsigned = tensors_by_names(graph), unsigned_tensors(graph)
@@ -105,7 +105,7 @@ def of_stored(stored: Stored, graph: Graph, names: Sequence[str], count: int) ->
 def _candidates(
     key: str, graph: Graph, places: Sequence[Mapping[str, list[str]]]
 ) -> list[tuple[str, bool]]:
-    """Tensors that a key may mean, the likeliest first, and whether the name is PyTorch's."""
+    """The tensors that a key may name, most likely first, each with whether PyTorch named it."""
     if key in graph.tensors:
         return [(key, False)]
     by_tflite, *by_torch = (list(reversed(place.get(key, ()))) for place in places)
@@ -113,7 +113,7 @@ def _candidates(
 
 
 def _listed(texts: Sequence[str]) -> str:
-    """A few stored arrays that were not used, and why."""
+    """A message on the first three stored arrays that were not used, and why."""
     more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
     return f"not used: {', '.join(texts[:3])}{more}" if texts else ""
 
@@ -129,9 +129,9 @@ def _layouts(found: Mapping[str, _Stored]) -> str:
 
 
 def _next(stored: _Stored, tensor: Tensor, size: int, count: int) -> np.ndarray:
-    """The next `size` of `count` examples."""
+    """Reads the next `size` of `count` examples."""
     values = stored.array.read(size * (stored.array.shape[0] // count))
-    if holds(values.dtype, tensor.dtype, is_unsigned=True, in_files=True):  # as `_form` found
+    if holds(values.dtype, tensor.dtype, is_unsigned=True, in_files=True):  # see `_form`
         values = values.view(tensor.dtype.storage)
     shape = tensor.shape or ()
     if stored.form.moves_channels:
@@ -142,7 +142,7 @@ def _next(stored: _Stored, tensor: Tensor, size: int, count: int) -> np.ndarray:
 def _form(
     array: _Array, tensor: Tensor, count: int, is_unsigned: bool, is_torch: bool
 ) -> _Form | None:
-    """How the array holds the tensor, or None where it does not."""
+    """The form in which the array holds the tensor, or None if it does not fit."""
     dtype = _dtype(array, tensor, is_unsigned)
     if dtype is None:
         return None
@@ -160,7 +160,7 @@ def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _has_shape(found: tuple[int, ...], shape: tuple[int, ...], count: int) -> bool:
-    """Whether an array has the shape of `count` examples, but for dimensions of 1."""
+    """Whether an array has the shape of `count` examples, ignoring dimensions of 1."""
     joined = (count * shape[0], *shape[1:]) if shape else (count,)
     return found == joined or (found[:1] == (count,) and _plain(found[1:]) == _plain(shape))
 
@@ -170,12 +170,12 @@ def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _dtype(array: _Array, tensor: Tensor, is_unsigned: bool) -> DType | None:
-    """The element type to compare as, or None where the array is not one of the tensor."""
+    """The element type to compare as, or None if the array cannot hold the tensor."""
     if holds(array.dtype, tensor.dtype, is_unsigned=is_unsigned, in_files=True):
         return tensor.dtype
     if array.dtype.kind == "f":
         return DType.FP16 if array.dtype.itemsize == 2 else DType.FP32
-    # PyTorch and NumPy give integers this type, whatever their range.
+    # PyTorch and NumPy use int64 for integers of any range.
     return tensor.dtype if array.dtype == np.int64 and tensor.dtype.is_integer else None
 
 
@@ -199,7 +199,7 @@ def _arrays(stored: Stored, graph: Graph) -> dict[str, _Array]:
 
 
 class _InMemory:
-    """An array in memory, or mapped to it."""
+    """Reads an array in memory, or a memory-mapped one, sequentially."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array, self._read = array, 0

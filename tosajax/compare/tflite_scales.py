@@ -1,4 +1,4 @@
-"""Scales in a TFLite model, for the graph that was made of it. Needs no LiteRT."""
+"""Reads a graph's scales from the TFLite model that it was converted from, without LiteRT."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tosajax.io.schema import Blob, Scalar, Vector
 from tosajax.report import FormatError
 
 IDENTIFIER = b"TFL3"
-# By numbers of TensorType, the types with scales.
+# The types with scales, by their TensorType numbers.
 _TYPES = {
     3: Stored(DType.INT8, is_unsigned=True),
     7: Stored(DType.INT16),
@@ -23,7 +23,7 @@ _TYPES = {
     17: Stored(DType.INT4),
 }
 
-# The layout of "tensorflow/compiler/mlir/lite/schema/schema.fbs", as far as the scales.
+# The part of "tensorflow/compiler/mlir/lite/schema/schema.fbs" that is needed to find the scales.
 _QUANTIZATION = table(
     "QuantizationParameters",
     min=SKIPPED, max=SKIPPED, scale=Vector(Scalar.FLOAT32), zero_point=Vector(Scalar.INT64),
@@ -45,22 +45,28 @@ _MODEL = table("Model", version=Scalar.UINT32, operator_codes=SKIPPED, subgraphs
 
 
 def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Quantization]:
-    """The scales of a graph's integers, from the TFLite model that it was converted from.
+    """Reads the scales of a graph's integers from the TFLite model that it was converted from.
 
-    Inputs and outputs are found by their order, other tensors by the names in the locations of
-    the graph's nodes.
+    Inputs and outputs are matched by their order, all other tensors by the names in the locations
+    of the graph's nodes.
 
     Args:
-      path: of the .tflite file.
-      graph: made of it.
+      path: the path of the .tflite file.
+      graph: the graph converted from it.
 
     Returns:
-      Those that the model has, by the graph's names.
+      The quantization of tensors, as far as the model has it, by the graph's names.
 
     Raises:
       FormatError: the file is not a TFLite model, or damaged.
-      ValueError: it has other inputs or outputs than the graph.
+      ValueError: the number of its inputs or outputs is not the graph's.
       OSError: the file cannot be read.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import scales_of_tflite
+      >>> graph = tosajax.load("model.tosa")  # doctest: +SKIP
+      >>> scales = scales_of_tflite("model.tflite", graph)  # doctest: +SKIP
     """
     main = _main(path)
     tensors: Sequence[Fields] = main["tensors"] or ()
@@ -75,8 +81,8 @@ def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Qu
 
     at = tensors_at(graph)
     for theirs in tensors:
-        # A TFLite operator becomes several nodes, of which the last of its tensor's form computes
-        # that tensor.
+        # A TFLite operator becomes several nodes: the last one whose type and shape fit computes
+        # the operator's output.
         for name in reversed(at.get(theirs["name"] or "", [])):
             if add(graph.tensors[name], theirs):
                 break
@@ -100,7 +106,7 @@ def _main(path: str | os.PathLike[str]) -> Fields:
 
 
 def _quantization(tensor: Tensor, theirs: Fields, unsigned: bool) -> Quantization | None:
-    """None where the tensor of the model has no scale, or cannot be the graph's."""
+    """The quantization of a model's tensor; None if it has no scale or does not fit the graph's."""
     known = theirs["quantization"] or {}
     stored = _TYPES.get(theirs["type"] or 0)
     scales, zero_points = known.get("scale") or (), known.get("zero_point") or (0,)

@@ -1,16 +1,16 @@
-"""How far two programs may be apart: by default, by the specification's bounds of operators.
+"""Tolerances of a comparison: by default, from the specification's error bounds of operators.
 
-TOSA bounds the error of single operators, not that of networks: how far errors grow depends on the
+TOSA bounds the error of single operators, not of networks: the growth of errors depends on the
 network. Here the bound of a float tensor, relative to its largest magnitude, is the sum of the
-bounds of the operators on the longest way to it, in either program:
+bounds of the operators on the longest path to it, in each program:
 
     |a - b| <= 2 * max|b| * (the sum of relative bounds)
 
-This takes no operator to make the errors of its operands larger, relative to the largest value, or
-to add up those of several. Networks that cancel much, or divide by numbers near 0, can exceed it
-and be right: `min_sqnr` is for them. There is no bound after a decision that an error may turn
-(FLOOR, a comparison, a cast to integers), nor after control flow, variables and CUSTOM: tensors
-there have to be equal, and so do integers.
+This assumes that operators neither amplify the errors of their operands, relative to the largest
+value, nor add up the errors of several operands. Correct networks with much cancellation, or
+division by numbers near 0, can exceed the bound: `min_sqnr` is for them. There is no bound after a
+decision that an error may flip (FLOOR, a comparison, a cast to integers), nor after control flow,
+variables and CUSTOM: tensors there have to be equal, and so do integers.
 """
 
 from __future__ import annotations
@@ -32,24 +32,38 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, arguments
 from tosajax.spec import Kind
 
-_STEPS = {"CEIL", "FLOOR"}  # a small error before them may become a whole one
-# The input at which a bound that grows with it is taken; for others, that at which EXP becomes
-# infinite: beyond it, functions of EXP have their limits.
+_STEPS = {"CEIL", "FLOOR"}  # they can turn a small error into 1
+# The input at which to evaluate a bound that grows with the input. For operators not listed, the
+# input at which EXP overflows: beyond it, functions of EXP have reached their limits.
 _INPUTS = {"COS": math.pi, "SIN": math.pi, "RESIZE": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)
 class Tolerance:
-    """When two tensors are near enough.
+    """The largest accepted differences between tensors.
 
     Args:
-      atol_lsb: steps that integers may differ by, also where they are compared as real numbers.
-      min_sqnr: dB that are enough for a tensor of any type; for floats, in place of the
+      atol_lsb: the steps that integers may differ by, also if they are compared as real numbers.
+      min_sqnr: the SQNR in dB that suffices for a tensor of any type; for floats it replaces the
         specification's bounds. None for these bounds.
       floats: whether floats may differ at all.
 
     Raises:
       ValueError: a number is negative or NaN.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.compare import Tolerance, compare
+      >>> graphs = []
+      >>> for high in (100, 99):
+      ...     b = tosajax.Builder()
+      ...     x = b.input("x", tosajax.DType.INT8, (1, 4))
+      ...     y = b.op("CLAMP", x, min_val=np.int8(0), max_val=np.int8(high), name="y")
+      ...     graphs.append(b.graph([y]))
+      >>> x = np.int8([[1, 99, 100, 101]])
+      >>> bool(compare(*graphs, x)), bool(compare(*graphs, x, tolerance=Tolerance(atol_lsb=1)))
+      (False, True)
     """
 
     atol_lsb: float = 0
@@ -67,19 +81,18 @@ EXACT = Tolerance(floats=False)
 
 
 class Allowed(NamedTuple):
-    """How far one tensor may be off.
+    """The tolerance for one tensor: it suffices to meet either limit.
 
     Args:
-      error: the largest |a - b|, in LSB of integers, else real.
-      sqnr: the smallest SQNR in dB, which is enough whatever the error; infinite where only the
-        error counts.
+      error: the largest |a - b|, in LSB for integers, else in real units.
+      sqnr: the smallest SQNR in dB; infinite if only the error counts.
     """
 
     error: float = 0.0
     sqnr: float = math.inf
 
     def holds(self, measured: Measured) -> bool:
-        """Whether a tensor is near enough."""
+        """Whether a measured tensor is equal or meets a limit."""
         if not measured.mismatches or measured.sqnr >= self.sqnr:
             return True
         return measured.max_error <= self.error and math.isfinite(measured.max_error)
@@ -91,17 +104,17 @@ EQUAL = Allowed()
 def allowed(
     tolerance: Tolerance, sides: tuple[Side, Side], budget: float, measured: Measured
 ) -> Allowed:
-    """How far a tensor may be off.
+    """The tolerance for one tensor.
 
     Args:
-      tolerance: of all tensors.
-      sides: of its two arrays.
-      budget: the relative error that operators may have made; see `budgets`.
-      measured: how the arrays differ.
+      tolerance: the tolerance for all tensors.
+      sides: the interpretation of its two arrays.
+      budget: the relative error allowed to the operators before the tensor; see `budgets`.
+      measured: the measured difference of the arrays.
     """
     sqnr = math.inf if tolerance.min_sqnr is None else tolerance.min_sqnr
     scales = [side.scale or 1.0 for side in sides if not side.dtype.is_float]
-    if len(scales) == 1:  # beside floats, errors are in steps
+    if len(scales) == 1:  # integers against floats: errors are in steps
         return Allowed(tolerance.atol_lsb, sqnr)
     if scales:
         return Allowed(tolerance.atol_lsb * max(scales), sqnr)
@@ -115,14 +128,15 @@ def allowed(
 
 
 def budgets(graph: Graph, given: Collection[str] = ()) -> dict[str, float]:
-    """The relative error that operators may make on the longest way to each tensor.
+    """The relative error allowed to the operators on the longest path to each tensor.
 
     Args:
-      graph: legal, dimensions known; only the main graph counts.
-      given: tensors that count as exact for the nodes that read them.
+      graph: a legal graph, dimensions known; its subgraphs are ignored.
+      given: tensors that are exact for the nodes that read them.
 
     Returns:
-      By name; 0 of inputs and constants, infinite where there is no bound.
+      Relative errors by tensor name: 0 for constants, infinite if there is no bound. Inputs have
+      no entry.
     """
     found: dict[str, float] = {}
     for node in graph.ordered_nodes():
@@ -137,7 +151,7 @@ def budgets(graph: Graph, given: Collection[str] = ()) -> dict[str, float]:
 
 
 def _relative(node: Node, graph: Graph) -> float:
-    """The bound of one operator of float results, relative to the largest one."""
+    """The error bound of one operator with float outputs, relative to the largest output."""
     if node.op in spec.CONSTANT_OPERATORS:
         return 0.0
     dtype = graph.tensors[node.outputs[0]].dtype
@@ -146,7 +160,7 @@ def _relative(node: Node, graph: Graph) -> float:
         case "EXACT":
             return 0.0
         case "ULP":
-            ulps = 2 * rule.ulps if node.op == "CAST" else rule.ulps  # it may round towards zero
+            ulps = 2 * rule.ulps if node.op == "CAST" else rule.ulps  # CAST may truncate
             return ulps * _ulp(dtype)
         case "DOT_PRODUCT":
             acc_dtype = node.attributes.get("acc_type", dtype)
@@ -158,7 +172,7 @@ def _relative(node: Node, graph: Graph) -> float:
 
 
 def _by_input(op: str, dtype: DType) -> float:
-    """The bound of a result of 1, at a large input."""
+    """The error bound for an output of 1, at a large input."""
     end_of_exp = math.ceil(math.log(float(jnp.finfo(dtype.storage).max)))
     inputs = [np.float64(_INPUTS.get(op, end_of_exp))]
     if op == "POW":

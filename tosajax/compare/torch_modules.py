@@ -1,4 +1,4 @@
-"""Tensors of a PyTorch module, for comparison with the graph that was made of it."""
+"""Records the tensors of a PyTorch module, for comparison with the graph converted from it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,29 @@ import numpy as np
 
 
 def torch_tensors(module: Any, *inputs: Any) -> dict[str, np.ndarray]:
-    """Runs a PyTorch module, and keeps the output of each module inside it.
+    """Runs a PyTorch module and records the output of each module inside it.
 
-    `compare` finds the graph's tensors by these names where locations hold them, as ExecuTorch
-    writes with `dump_debug_info(ArmCompileSpec.DebugMode.TOSA)`. A module whose batch norm was
-    folded into it has, in the graph, the values after the norm: fold norms before.
+    `compare` finds the graph's tensors by these names if locations hold them, which ExecuTorch
+    writes with `dump_debug_info(ArmCompileSpec.DebugMode.TOSA)`. If a batch norm was folded into a
+    module, its tensor in the graph holds the values after the norm: fold norms before.
 
     Args:
-      module: a `torch.nn.Module` in evaluation mode, whose hooks call a function after each
-        forward pass.
-      inputs: of the module, tensors with the examples on the first axis.
+      module: a `torch.nn.Module` in evaluation mode, with forward hooks.
+      inputs: the module's inputs, tensors with the examples along the first axis.
 
     Returns:
-      Arrays by the modules' names ("features.3"), with the layout of PyTorch; the last call's
-      where a module is called several times, and the first tensor's where it returns several.
+      Arrays by module name ("features.3"), in PyTorch's layout; from the last call if a module is
+      called several times, and the first tensor if it returns several.
 
     Raises:
       TypeError: the module has no hooks.
       ValueError: the module is in training mode.
+
+    Example:
+      >>> import torch  # doctest: +SKIP
+      >>> from tosajax.compare import torch_tensors
+      >>> layers = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())  # doctest: +SKIP
+      >>> tensors = torch_tensors(layers, torch.zeros(1, 4))  # doctest: +SKIP
     """
     if not hasattr(module, "named_modules") or not hasattr(module, "register_forward_hook"):
         raise TypeError(f"module is {type(module).__name__}, expected a torch.nn.Module")
@@ -56,7 +61,7 @@ def _keeping(found: dict[str, np.ndarray], name: str) -> Callable[[Any, Any, Any
 
 
 def _first(output: Any) -> Any:
-    """The first tensor of an output; None where there is none."""
+    """The first tensor of an output; None if there is none."""
     if hasattr(output, "detach"):
         return output
     parts = output.values() if isinstance(output, Mapping) else output
@@ -66,7 +71,7 @@ def _first(output: Any) -> Any:
 
 
 def _as_array(tensor: Any) -> np.ndarray:
-    """A copy, as later modules may write to the tensor; NumPy has no bf16: it becomes float32."""
+    """A copy (later modules may write to the tensor); bf16, which NumPy lacks, as float32."""
     tensor = tensor.detach().cpu()
     if "bfloat16" in str(tensor.dtype):
         tensor = tensor.float()

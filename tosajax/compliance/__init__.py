@@ -1,9 +1,9 @@
-"""Is an implementation of an operator as accurate as TOSA 1.0.1 wants?
+"""Checks whether an implementation of an operator is as accurate as TOSA 1.0.1 requires.
 
 Integers must be exact, and so must floats that are only moved or compared. Other floats have an
-error bound for each element, and dot products another one for the errors of the whole output.
-`check` applies the rule of the operator. The caller brings the results of exact or float64
-arithmetic; for dot products `dot_products` makes them. `test_data` makes the inputs of the test
+error bound for each element; dot products also have a bound on the errors of the whole output.
+`check` applies the operator's rule. The caller supplies reference results of exact or float64
+arithmetic; `dot_products` computes them for dot products. `test_data` makes the inputs of the test
 sets of Appendix A.
 
     import numpy as np
@@ -13,7 +13,7 @@ sets of Appendix A.
     for test_set in compliance.TEST_SETS:
         data = compliance.test_data("MATMUL", test_set, shapes, dtype=DType.FP32)
         (expected,) = compliance.dot_products("MATMUL", data)
-        result = np.matmul(data["a"], data["b"])  # the implementation in question
+        result = np.matmul(data["a"], data["b"])  # the implementation under test
         outcome = compliance.check(
             "MATMUL",
             expected.reference,
@@ -24,16 +24,16 @@ sets of Appendix A.
         )
         assert outcome, outcome.message
 
-Operators on single elements need no more than their inputs:
+Elementwise operators need only their inputs:
 
     x = np.linspace(-5, 5, 101, dtype=np.float32)
     outcome = compliance.check("EXP", np.exp(x.astype(np.float64)), np.exp(x), inputs=(x,))
     assert outcome, outcome.message
 
-All of this is NumPy, and uses nothing of `tosajax.ops`. The rules are those of the text.
-`check(..., as_suite=True)` follows Arm's conformance suite 1.0.2 where that is looser. An
-implementation may flush subnormal inputs to zero, all of them or none: if it does, `flush` the
-inputs before the reference is made of them.
+The package uses NumPy only, and nothing from `tosajax.ops`. The rules follow the specification's
+text; `check(..., as_suite=True)` follows Arm's conformance suite 1.0.2 where the suite is looser.
+An implementation may flush all subnormal inputs to zero, or none: if it does, `flush` the inputs
+before computing the reference.
 """
 
 from __future__ import annotations

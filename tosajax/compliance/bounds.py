@@ -1,9 +1,9 @@
 """Bounds of float results ("Precision Requirements" of each operator, TOSA 1.0.1).
 
-One function for each operator of the rules ABS_ERROR, MAX_RELATIVE and REDUCE_PRODUCT, named as
-the operator. Each takes the type of the result, the reference and the inputs that the bound depends
-on, float64 arrays that broadcast, and returns the largest absolute error: float64, infinite or NaN
-where the specification leaves the result open.
+Each operator with rule ABS_ERROR, MAX_RELATIVE or REDUCE_PRODUCT has a function of the same name.
+It takes the type of the result, the reference and the inputs on which the bound depends, float64
+arrays that broadcast, and returns the largest absolute error: float64, infinite or NaN where the
+specification leaves the result open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def log(dtype: DType, reference: np.ndarray, input1: np.ndarray) -> np.ndarray:
 
 
 def pow(dtype: DType, reference: np.ndarray, input1: np.ndarray, input2: np.ndarray) -> np.ndarray:
-    """0 where the text gives the result, infinite where it leaves it undefined."""
+    """The bound of POW: 0 where the text gives the result, infinite where it is undefined."""
     exponent = input2 * np.log(input1)
     product = _absolute(dtype, exponent, 5.5, lower=np.abs(0.55 * input2))
     scale = _absolute(dtype, reference, _exp_ulps(dtype) + 2 * np.abs(exponent + product))
@@ -43,7 +43,7 @@ def pow(dtype: DType, reference: np.ndarray, input1: np.ndarray, input2: np.ndar
 
 
 def reduce_product(dtype: DType, reference: np.ndarray, terms: int) -> np.ndarray:
-    with np.errstate(over="ignore"):  # infinite for very many terms of few bits
+    with np.errstate(over="ignore"):  # infinite for many terms of a narrow type
         relative = np.expm1(terms * math.log1p(2.0 ** (-fraction_bits(dtype) - 1)))
     return np.maximum(np.abs(reference), normal_min(dtype)) * relative
 
@@ -78,7 +78,7 @@ def _absolute(
     lower: np.ndarray | float = 0.0,
     divisor: int = 1,
 ) -> np.ndarray:
-    """calcAbsErrorBound of the text: `factor` units of 2**-fraction at `magnitude`."""
+    """calcAbsErrorBound of the text: `factor` units of 2**(-fraction bits) at `magnitude`."""
     value = np.maximum(np.abs(magnitude), normal_min(dtype))
     value = np.maximum(value, np.divide(lower, factor))
     bound = 2.0 ** (-fraction_bits(dtype) / divisor) * value * factor

@@ -1,4 +1,4 @@
-"""Checks the results of an implementation against exact or float64 ones."""
+"""Checks the results of an implementation against exact or float64 results."""
 
 from __future__ import annotations
 
@@ -31,39 +31,41 @@ def check(
     special: bool = False,
     as_suite: bool = False,
 ) -> Outcome:
-    """Checks a result against the accuracy that TOSA 1.0.1 wants of its operator.
+    """Checks a result against the accuracy that TOSA 1.0.1 requires of its operator.
 
-    Integers and booleans must be exact, but for RESCALE with inexact rounding: there give the
-    lowest values allowed as `reference` and the highest as `bounds` (see `rescale_limits`).
+    Integers and booleans must be exact, except for RESCALE with inexact rounding: pass the lowest
+    values allowed as `reference` and the highest as `bounds` (see `rescale_limits`).
 
     Args:
-      op: name of the operator, as "CONV2D".
-      reference: the exact integers, or for float results those of float64 arithmetic, of the
-        shape of `result`. An implementation that flushes subnormal inputs to zero is held to
-        those of the flushed inputs (see `flush`).
-      result: the implementation's, in the storage of its element type (`DType.storage`);
+      op: the operator's name, such as "CONV2D".
+      reference: the exact integers, or the float64 results for float operators; the shape of
+        `result`. For an implementation that flushes subnormal inputs to zero, compute them from
+        flushed inputs (see `flush`).
+      result: the implementation's result, in the storage of its element type (`DType.storage`);
         unsigned results of RESCALE as uint8 or uint16.
-      inputs: those that the bound depends on: the input of COS, EXP, LOG, SIGMOID, SIN, TANH and
-        RESIZE, both inputs of POW; flushed ones where the implementation flushes.
-      bounds: of dot products, float64: the operator on absolute values (see `dot_products`).
-      terms: KS, the length of the dot products; the length of the axis of REDUCE_PRODUCT.
-      test_set: number of the test set that a dot product's inputs are, if they are one. The sum
-        of errors has a bound in sets 3 to 5.
-      in_dtype: type of the input of CAST, or of MATMUL where the output's type leaves it open.
-      acc_dtype: accumulator type of a dot product, where the types leave it open.
-      biased: whether the bias of a dot product has a value other than zero.
-      special: whether to check only NaN, infinities and signs of dot products, for inputs that
-        have NaN or infinities.
-      as_suite: whether to take the rules of Arm's conformance suite 1.0.2, looser than the text:
-        ADD, SUB and MUL of bf16 may be 1 ulp off, each dot product of fp32 three times as far,
-        CAST from integers as far as from floats, and no result of zero or infinity is exact.
+      inputs: the inputs on which the bound depends: the input of COS, EXP, LOG, SIGMOID, SIN, TANH
+        or RESIZE, both inputs of POW; flushed if the implementation flushes.
+      bounds: for dot products, float64: the operator on absolute values (see `dot_products`).
+      terms: KS, the length of the dot products; for REDUCE_PRODUCT, the length of the axis.
+      test_set: the number of the test set of a dot product's inputs; None for other inputs. The sum
+        of errors is bounded in sets 3 to 5.
+      in_dtype: the input type of CAST, or of MATMUL if the output type does not determine it.
+      acc_dtype: the accumulator type of a dot product, if input and output types do not determine
+        it.
+      biased: whether the bias of a dot product has a nonzero value.
+      special: whether to check only NaN, infinities and signs of dot products, for inputs with NaN
+        or infinities.
+      as_suite: whether to apply the rules of Arm's conformance suite 1.0.2, which are looser than
+        the text: ADD, SUB and MUL of bf16 may be 1 ulp off, dot products of fp32 have three times
+        the bound, CAST from integers has the bound of CAST from floats, and results that the text
+        makes exact zeros or infinities have their usual bounds.
 
     Returns:
-      An Outcome, true when the result complies.
+      An Outcome, true if the result complies.
 
     Raises:
-      ValueError: there is no such operator, arrays have different shapes, or one is missing.
-      TypeError: `result` or `reference` has a type that the operator does not have.
+      ValueError: the operator is unknown, array shapes differ, or a required argument is missing.
+      TypeError: `result` or `reference` has a type that the operator does not produce.
     """
     rule = rule_of(op)
     reference, result = np.asarray(reference), np.asarray(result)
@@ -106,13 +108,13 @@ def rescale_limits(
 
     Args:
       scaled: float64, (value - input_zp) * multiplier * 2**-shift.
-      output_zp: zero point of the output.
-      dtype: INT8, INT16 or INT32, the type of the output.
+      output_zp: the output's zero point.
+      dtype: the output type, INT8, INT16 or INT32.
       unsigned: whether the output is read as unsigned.
 
     Returns:
-      Two arrays of the shape of `scaled` and the storage of `dtype`, or the unsigned type of its
-      size, for `check` to take as `reference` and `bounds`.
+      Two arrays of the shape of `scaled`, in the storage of `dtype` or the unsigned type of the
+      same size: the `reference` and `bounds` arguments of `check`.
     """
     _check_float64("RESCALE", "scaled value", np.asarray(scaled))
     kind = np.dtype(f"u{dtype.storage.itemsize}") if unsigned else dtype.storage
@@ -125,7 +127,7 @@ def rescale_limits(
 def _integers(
     op: str, reference: np.ndarray, result: np.ndarray, bounds: np.ndarray | None
 ) -> Judgement:
-    """Integers and booleans: exact, or of RESCALE between two limits."""
+    """Judges integers and booleans: exact, or between two limits for RESCALE."""
     for name, values in (("reference", reference), ("bounds", bounds)):
         if values is not None and values.dtype.kind not in "biu":
             raise TypeError(f"{op}: {name} of {values.dtype.name}, expected integers")
@@ -148,7 +150,7 @@ def _errors(
     in_dtype: DType | None,
     as_suite: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How far a float result may be off towards zero, and away from it."""
+    """The largest errors of a float result towards zero and away from zero."""
     with np.errstate(all="ignore"):
         match rule.name:
             case "ULP":
@@ -158,7 +160,7 @@ def _errors(
                     ulps = rule.suite_bf16
                 below = ulps
                 if op == "CAST" and (as_suite or _source(in_dtype).is_float):
-                    below = 1.0  # CAST may round towards zero, but not away from it
+                    below = 1.0  # CAST may round towards zero, but not away from zero
                 return unit * below, unit * ulps
             case "REDUCE_PRODUCT":
                 if terms is None:
@@ -189,8 +191,8 @@ def _absolute(
     error = getattr(error_bounds, op.lower())(dtype, reference, *wide)
     error = np.broadcast_to(error, reference.shape)
     if rule.special and not as_suite:
-        # A table gives these results. Where the reference overflows float64 the error is infinite,
-        # which would allow any result.
+        # A table of the specification gives these results. If the reference overflows float64, the
+        # computed error is infinite and would allow any result.
         exact = (wide[0] == 0) | np.isinf(wide[0]) | np.isinf(reference)
         error = np.where(exact, 0.0, error)
     return error
@@ -204,17 +206,17 @@ def _roundings(
     acc_dtype: DType | None,
     biased: bool,
 ) -> int:
-    """The roundings that each dot product may have, KSB."""
+    """KSB, the number of roundings allowed in each dot product."""
     if terms is None:
         raise ValueError(f"{op}: no terms, expected the length of the dot products")
     acc_dtype = the_type(op, "acc_t", in_t=in_dtype, out_t=dtype, acc_t=acc_dtype)
-    # By the text no bias is zero, as it raises each to the smallest normal value before it asks.
-    # The suite asks first, and that is the intent.
+    # In the text no bias is zero: it raises each to the smallest normal value before the test.
+    # The suite tests first, as intended.
     return roundings(terms, acc_dtype, dtype, biased=biased)
 
 
 def _takes_fp32(op: str, dtype: DType, in_dtype: DType | None) -> bool:
-    """Whether inputs and result of a dot product are fp32."""
+    """Whether the inputs and the result of a dot product are fp32."""
     if dtype is not DType.FP32:
         return False
     return the_type(op, "in_t", in_t=in_dtype, out_t=dtype) is DType.FP32

@@ -1,8 +1,8 @@
 """Test data for the operators that are dot products (TOSA 1.0.1, Appendix A).
 
-A value depends on its test set, its place in the tensor and its place in the kernel, so the data
-are the same wherever they are made. Where the text leaves a choice, or Arm's conformance suite
-differs from it, the data are those of the suite, bit by bit; comments say where.
+A value depends only on its test set, its position in the tensor and its position in the kernel, so
+the data are reproducible. Where the text leaves a choice, or Arm's conformance suite differs from
+it, the data equal the suite's, bit by bit; comments mark these places.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ from tosajax.spec import OPERATORS
 TEST_SETS = range(6)
 MIN_DOT_PRODUCTS = 1000
 
-# B: the largest value of the input type whose square the output type holds.
+# B: the largest value of the input type whose square fits the output type; by (input, output) type.
 _LARGEST = {
     (DType.FP8E4M3, DType.FP16): 240.0,
     (DType.FP8E5M2, DType.FP16): 224.0,
+    (DType.FP8E4M3, DType.FP32): 448.0,
+    (DType.FP8E5M2, DType.FP32): 57344.0,
+    (DType.FP8E4M3, DType.BF16): 448.0,
+    (DType.FP8E5M2, DType.BF16): 57344.0,
     (DType.FP8E4M3, DType.FP8E4M3): 20.0,
     (DType.FP8E5M2, DType.FP8E5M2): 224.0,
     (DType.FP16, DType.FP16): 255.875,
@@ -37,13 +41,13 @@ _LARGEST = {
 
 
 class _Layout(NamedTuple):
-    """Where the values of one tensor lie in the dot products.
+    """The positions of one tensor's values in the dot products.
 
     Args:
       parameter: 0 for data, 1 for weights, 2 for the bias.
-      periods: for each axis, after how many elements the position in the kernel repeats;
-        positions count in row-major order.
-      start: the number of the tensor's first value.
+      periods: for each axis, the number of elements after which the position in the kernel
+        repeats; positions count in row-major order.
+      start: the index of the tensor's first value.
     """
 
     parameter: int
@@ -52,12 +56,12 @@ class _Layout(NamedTuple):
 
 
 class _Numbered(NamedTuple):
-    """The values of one tensor by their numbers, as the formulas of the test sets take them.
+    """The variables of the test sets' formulas for the values of one tensor.
 
     Args:
       parameter: see `_Layout`.
-      place: position of each value in the kernel.
-      number: of each value in its tensor.
+      place: int64, the position of each value in the kernel.
+      number: int64, the index of each value in its tensor.
       terms: KS, the length of the dot products.
       largest: B of the tensor's type.
     """
@@ -79,21 +83,21 @@ def test_data(
     kernel: Sequence[int] | None = None,  # noqa: PT028
     axis: int | None = None,  # noqa: PT028
 ) -> dict[str, np.ndarray]:
-    """Makes the float inputs of one of the test sets.
+    """Makes the float inputs of a test set.
 
     Args:
-      op: an operator whose float results are dot products, as "CONV2D".
-      test_set: 0 (products with zero), 1 (large exponents), 2 and 3 (small values onto a large
-        one), 4 (zero and non-zero products), or 5 (signed values of large range).
+      op: an operator whose float results are dot products, such as "CONV2D".
+      test_set: 0 (products with zero), 1 (large exponents), 2 and 3 (small values added to a large
+        one), 4 (zero and nonzero products), or 5 (signed values of large range).
       shapes: the shape of each tensor, by argument name. The statistics of the check need at
         least `MIN_DOT_PRODUCTS` outputs.
-      dtype: type of the inputs; a bias has the type of the output.
-      out_dtype: type of the output; needed where `dtype` leaves it open (MATMUL of fp16).
+      dtype: the input type; a bias has the output type.
+      out_dtype: the output type; required if `dtype` does not determine it (MATMUL of fp16).
       kernel: (kernel_y, kernel_x) of AVG_POOL2D.
       axis: the axis of REDUCE_SUM.
 
     Returns:
-      An array of the type's storage for each name in `shapes`.
+      An array for each name in `shapes`, in the storage of the tensor's type.
 
     Raises:
       ValueError: the operator has no test data, or an argument is missing or out of range.
@@ -112,7 +116,7 @@ def test_data(
     layouts = _layouts(op, sizes, kernel, axis)
     data = {}
     for name in sizes:
-        # The bias has the B of its own type: of fp16 where the inputs are fp8 (suite).
+        # The bias uses the B of its own type: fp16's if the inputs are fp8 (suite).
         held = out_dtype if layouts[name].parameter == 2 else dtype
         values = _values(test_set, layouts[name], sizes[name], terms, _LARGEST[held, out_dtype])
         data[name] = values.astype(held.storage)
@@ -120,7 +124,7 @@ def test_data(
 
 
 def check_shapes(op: str, sizes: dict[str, tuple[int, ...]]) -> None:
-    """Refuses unknown and missing names, and shapes of other ranks."""
+    """Raises ValueError for unknown or missing names, and for shapes of the wrong rank."""
     arguments = {a.name: a for a in OPERATORS[op].inputs if not a.name.endswith("_zp")}
     if sizes.keys() != arguments.keys():
         raise ValueError(f"{op}: shapes of {', '.join(sizes)}, expected {', '.join(arguments)}")
@@ -135,11 +139,11 @@ def check_shapes(op: str, sizes: dict[str, tuple[int, ...]]) -> None:
 def _layouts(
     op: str, sizes: dict[str, tuple[int, ...]], kernel: Sequence[int] | None, axis: int | None
 ) -> dict[str, _Layout]:
-    """Where each tensor lies in the dot products."""
+    """The layout of each tensor, by argument name."""
     match op:
         case "CONV2D" | "CONV3D" | "TRANSPOSE_CONV2D":
-            # By a slip, the suite counts the weights of CONV3D over (OC, KD, KH, KW): unless OC
-            # is IC, its sets 2 to 4 have their marked values elsewhere.
+            # The suite wrongly counts the weights of CONV3D over (OC, KD, KH, KW): unless OC
+            # equals IC, its sets 2 to 4 have their special values elsewhere.
             window = (1, *sizes["weight"][1:])
             return _convolution(window, window)
         case "DEPTHWISE_CONV2D":
@@ -148,17 +152,20 @@ def _layouts(
         case "MATMUL":
             terms = sizes["a"][2]
             return {"a": _Layout(0, (1, 1, terms)), "b": _Layout(1, (1, terms, 1))}
+        case "MATMUL_T":
+            terms = sizes["a"][2]
+            return {name: _Layout(at, (1, 1, terms)) for at, name in enumerate("ab")}
         case "FFT2D" | "RFFT2D":
             count, height, width = sizes["input_real"]
             size = count * height * width
-            # The numbers of imaginary values follow those of the real ones.
+            # The indices of imaginary values continue after the real ones.
             starts = {name: number * size for number, name in enumerate(sizes)}
             return {n: _Layout(0, (1, height, width), start) for n, start in starts.items()}
         case "REDUCE_SUM":
             periods = tuple(n if a == axis else 1 for a, n in enumerate(sizes["input"]))
             return {"input": _Layout(0, periods)}
         case _:
-            # By definition the data count channels, although a dot product has only one.
+            # The text's position includes the channel, although each dot product has only one.
             return {"input": _Layout(0, (1, *(kernel or ()), sizes["input"][3]))}
 
 
@@ -169,7 +176,7 @@ def _convolution(data: tuple[int, ...], weight: tuple[int, ...]) -> dict[str, _L
 def _values(
     test_set: int, layout: _Layout, shape: tuple[int, ...], terms: int, largest: float
 ) -> np.ndarray:
-    """The float32 values of one tensor, before they are rounded to its type."""
+    """The float32 values of one tensor, before rounding to its type."""
     place = np.zeros(shape, np.int64)
     for axis, period in enumerate(layout.periods):
         along = np.arange(shape[axis]) % period
@@ -185,12 +192,12 @@ def _bias(test_set: int, index: np.ndarray, terms: int, largest: float) -> np.nd
     if test_set != 1:
         return np.zeros(index.shape, np.float32)
     square = np.float32(largest) * np.float32(largest)
-    # float32 throughout, unlike the other values, which are float64 until they are rounded (suite).
+    # float32 throughout; other values are float64 until they are rounded (suite).
     return square / np.float32(terms + 1) * _away_from_zero(5, index)
 
 
 def _zero_products(v: _Numbered) -> np.ndarray:
-    """Set 0: one factor of each product is zero, of the data or of the weights."""
+    """Set 0: in each product, either the data or the weight is zero."""
     empty = _draw(0, v.number) < 0
     return np.where(empty == (v.parameter == 0), np.float32(0), _draw(1, v.number))
 
@@ -202,21 +209,21 @@ def _large(v: _Numbered) -> np.ndarray:
 
 
 def _similar(v: _Numbered) -> np.ndarray:
-    """Set 2: small values of one magnitude, onto a large first one."""
+    """Set 2: a large first value, then small values of similar magnitude."""
     return np.where(v.place == 0, 1.0, _draw(6 + v.parameter, v.number) / math.sqrt(v.terms))
 
 
 def _varying(v: _Numbered) -> np.ndarray:
-    """Set 3: small values of varying magnitude, onto a large first one."""
+    """Set 3: a large first value, then small values of varying magnitude."""
     first, second = (_draw(9 + v.parameter, 2 * v.number + n) for n in (0, 1))
-    # This exponential is rounded correctly. The suite's C library rounds one value in two thousand
+    # This exponential is correctly rounded. The suite's C library rounds one value in two thousand
     # differently, in the last bit of fp32.
     scale = np.exp(2.0 * first).astype(np.float32)
     return np.where(v.place == 0, np.copysign(16.0, first), scale * second.astype(np.float32))
 
 
 def _mixed(v: _Numbered) -> np.ndarray:
-    """Set 4: products that are zero but for the middle one, and others."""
+    """Set 4: zero products, except for the middle one, mixed with nonzero products."""
     first = _draw(12, v.number)
     empty = (first < 0) == (v.parameter == 0)
     spread = np.where(empty, 0.0, v.largest / math.sqrt(v.terms) * _draw(13, v.number))
@@ -224,27 +231,31 @@ def _mixed(v: _Numbered) -> np.ndarray:
 
 
 def _signed(v: _Numbered) -> np.ndarray:
-    """Set 5: signed values of large range. The text divides by sqrt(KS), the suite by this."""
+    """Set 5: signed values of large range.
+
+    The text divides by sqrt(KS), the suite by sqrt(KS + 1), as here.
+    """
     return v.largest / math.sqrt(v.terms + 1) * _draw(15 + v.parameter, v.number)
 
 
 def _away_from_zero(stream: int, index: np.ndarray) -> np.ndarray:
-    """float32 values with magnitudes from 0.5 to 1."""
+    """Draws float32 values with magnitudes from 0.5 to 1."""
     middle = np.where(_draw(stream, 2 * index) < 0, np.float32(-0.75), np.float32(0.75))
     return middle + np.float32(0.25) * _draw(stream, 2 * index + 1).astype(np.float32)
 
 
 def _draw(stream: int, index: np.ndarray) -> np.ndarray:
-    """Pseudo-random float32 values in [-1, 1] of a stream, as float64."""
+    """Draws pseudo-random float32 values in [-1, 1] from a stream; float64."""
     bits = _sequence(stream, int(index.max()) + 1)[index]
     magnitude = (bits & 0x7FFFFFFF).astype(np.float32) / np.float32(0x7FFFFFFF)
     return np.where(bits >> 31, -magnitude, magnitude).astype(np.float64)
 
 
 def _sequence(stream: int, count: int) -> np.ndarray:
-    """The first values of the recurrence r = r * m + 1 modulo 2**32, from m + 1 on.
+    """The first values of the recurrence r = r * m + 1 modulo 2**32, starting at m + 1.
 
-    A step of n values is r * m**n + (1 + m + ... + m**(n-1)): each round doubles their number.
+    Advancing by n values computes r * m**n + (1 + m + ... + m**(n-1)), so each iteration doubles
+    the number of values.
     """
     factor = (8 * stream + 1) * 0x705A5E75 & 0xFFFFFFFF
     values, step, offset = np.array([factor + 1 & 0xFFFFFFFF], np.uint32), factor, 1

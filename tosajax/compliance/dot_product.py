@@ -1,4 +1,4 @@
-"""Accuracy of operators that are dot products ("Dot product accuracy requirements", TOSA 1.0.1)."""
+"""Accuracy checks of dot product operators ("Dot product accuracy requirements", TOSA 1.0.1)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tosajax.compliance.formats import fraction_bits, normal_max, normal_min, ul
 from tosajax.compliance.judgement import Judgement, Outcome, outcome
 from tosajax.dtypes import DType
 
-_VARIANCE = 4 * 0.4  # of an error, for each rounding
-_BIASED_SETS = (0, 1, 2)  # test sets whose errors may lean to one side
+_VARIANCE = 4 * 0.4  # variance of an error, for each rounding
+_BIASED_SETS = (0, 1, 2)  # test sets whose mean error need not be zero
 
 
 def check_dot_products(
@@ -25,16 +25,16 @@ def check_dot_products(
     factor: int,
     test_set: int | None,
 ) -> Outcome:
-    """Checks each dot product, and the errors of all together.
+    """Checks each dot product, and the sums of all errors.
 
     Args:
-      op: name of the operator, for messages.
-      dtype: type of the results.
-      found, wanted, bounds: float64 of one shape; the results, the reference, and the operator on
-        absolute values.
-      roundings: that each dot product may have, KSB.
-      factor: by which each element may exceed the bound of the text.
-      test_set: number of the test set, or None for other data.
+      op: the operator's name, for messages.
+      dtype: the type of the results.
+      found, wanted, bounds: float64 of equal shapes; the results, the reference, and the operator
+        on absolute values.
+      roundings: KSB, the number of roundings allowed in each dot product.
+      factor: multiplies the text's bound on each element.
+      test_set: the test set's number, or None for other data.
     """
     unit = np.maximum(bounds * 2.0 ** (-1 - fraction_bits(dtype)), normal_min(dtype))
     limit = 2.0 * factor * roundings
@@ -55,8 +55,8 @@ def check_dot_products(
 def check_special(op: str, found: np.ndarray, wanted: np.ndarray, bounds: np.ndarray) -> Outcome:
     """Checks only which dot products are NaN, infinite or negative.
 
-    Arm's conformance suite judges inputs with infinities and NaN this way. NaN is also right where
-    products with padding, which an implementation may add, make the bound NaN.
+    Arm's conformance suite checks inputs with infinities and NaN this way. NaN is also right where
+    the bound is NaN because of products with padding, which an implementation may include.
     """
     zeros = (found == 0) & (wanted == 0)
     nan = np.isnan(found) & (np.isnan(wanted) | np.isnan(bounds))
@@ -66,7 +66,10 @@ def check_special(op: str, found: np.ndarray, wanted: np.ndarray, bounds: np.nda
 
 
 def _overflows(dtype: DType, bounds: np.ndarray, limit: float) -> np.ndarray:
-    """Where a result may round to infinity, and is free; fp8e4m3 has no infinity."""
+    """Bool array, true where a result may round to infinity, so that any value is right.
+
+    It is false for fp8e4m3, which does not have infinities.
+    """
     if dtype is DType.FP8E4M3:
         return np.zeros(bounds.shape, bool)
     largest = normal_max(dtype)
@@ -75,11 +78,11 @@ def _overflows(dtype: DType, bounds: np.ndarray, limit: float) -> np.ndarray:
 
 
 def _check_sums(op: str, error: np.ndarray, roundings: int, test_set: int | None) -> Outcome | None:
-    """Checks the sum of errors and of their squares; None when both are right."""
+    """Checks the sums of the errors and of their squares; None if both are within bounds."""
     variance = _VARIANCE * roundings * error.size
     sums = [("the sum of squared errors", float(np.square(error).sum()), variance)]
     if test_set is not None and test_set not in _BIASED_SETS:
-        # By the text the factor is 10: up to four standard deviations.
+        # The text's factor is 10: up to four standard deviations.
         sums.insert(0, ("the sum of errors", abs(float(error.sum())), math.sqrt(10 * variance)))
     for name, found, bound in sums:
         if not found <= bound:

@@ -1,8 +1,8 @@
-"""The operators that are dot products, in float64: one function each, named as the operator.
+"""Float64 implementations of the operators that are dot products, one function per operator.
 
-With `bound`, a function adds up the absolute values that bound its error. Its inputs are absolute
-values then. Padding is multiplied as well, so that a weight of NaN makes the bound NaN, and the
-coefficients of Fourier transforms are absolute values.
+With `bound`, a function computes the sum of absolute values that bounds the error, from inputs that
+are absolute values. It then multiplies padding as well, so that a NaN weight makes the bound NaN,
+and uses absolute values of the coefficients of Fourier transforms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def conv2d(
     input: Array, weight: Array, bias: Array, *, pad: Sizes, stride: Sizes, dilation: Sizes,
     bound: bool, held: Array | None = None,
 ) -> Array:  # fmt: skip
-    """[N, ..., IC] by [OC, ..., IC]; `held`, bool: which positions of the input hold values."""
+    """Convolves [N, ..., IC] with [OC, ..., IC]; `held` is False at zeros that are not input."""
     total = np.zeros(())
     for taps, values, inside in _taps(input, held, weight.shape[1:-1], pad, stride, dilation):
         product = values @ weight[(slice(None), *taps)].T
@@ -45,7 +45,7 @@ def depthwise_conv2d(
 def transpose_conv2d(
     input: Array, weight: Array, bias: Array, *, out_pad: Sizes, stride: Sizes, bound: bool
 ) -> Array:
-    """A convolution of the input, spread by the stride, with the weights turned round."""
+    """Convolves the input, dilated by the stride, with the flipped weights."""
     n, ih, iw, ic = input.shape
     spread = np.zeros((n, (ih - 1) * stride[0] + 1, (iw - 1) * stride[1] + 1, ic))
     held = np.zeros(spread.shape[:-1], bool)
@@ -59,6 +59,10 @@ def transpose_conv2d(
 
 def matmul(a: Array, b: Array, *, bound: bool) -> Array:
     return a @ b
+
+
+def matmul_t(a: Array, b: Array, *, bound: bool) -> Array:
+    return a @ b.swapaxes(1, 2)
 
 
 def avg_pool2d(input: Array, *, kernel: Sizes, stride: Sizes, pad: Sizes, bound: bool) -> Array:
@@ -101,14 +105,14 @@ def rfft2d(input_real: Array, *, bound: bool) -> tuple[Array, Array]:
             real, imag = (_transform(input_real, _magnitude(part)) for part in (cos, sin))
         else:
             real = _transform(input_real, cos)
-            # Products with the sine of 0 or pi are left out, even of infinities.
+            # Products with the sine of 0 or pi are omitted, even for infinities.
             imag = np.where(kept, -input_real[..., None] * sin, 0.0).sum(axis=(1, 2))
         rows.append((real, imag))
     return _stack(rows)
 
 
 def _turns(height: int, width: int, columns: int) -> Iterator[tuple[Array, Array]]:
-    """For each row of the output, the parts [H, 1, 1] and [W, columns] of the angles, in turns."""
+    """Yields, for each output row, the angles' parts [H, 1, 1] and [W, columns], in turns."""
     across = np.outer(np.arange(width), np.arange(columns)) % width / width
     for row in range(height):
         down = np.arange(height) * row % height / height
@@ -116,12 +120,12 @@ def _turns(height: int, width: int, columns: int) -> Iterator[tuple[Array, Array
 
 
 def _magnitude(coefficients: Array) -> Array:
-    """Absolute values, none below the smallest normal one of fp32, the only type of transforms."""
+    """Absolute values, raised to at least the smallest normal fp32, the only type of transforms."""
     return np.maximum(np.abs(coefficients), np.finfo(np.float32).smallest_normal)
 
 
 def _transform(values: Array, coefficients: Array) -> Array:
-    """One row of a transform: [N, H, W] by [H, W, columns] to [N, columns]."""
+    """Computes one row of a transform: [N, H, W] times [H, W, columns] to [N, columns]."""
     return np.tensordot(values, coefficients, axes=2)
 
 
@@ -133,10 +137,11 @@ def _stack(rows: list[tuple[Array, Array]]) -> tuple[Array, Array]:
 def _taps(
     input: Array, held: Array | None, kernel: Sizes, pad: Sizes, stride: Sizes, dilation: Sizes
 ) -> Iterator[tuple[tuple[int, ...], Array, Array]]:
-    """For each position in the kernel: the values that it meets, and which are not padding.
+    """Yields, for each kernel position, the input values that it multiplies.
 
     Yields:
-      The position, values [N, ..., C] with the dimensions of the output, and bool [N, ...].
+      The position, the values [N, ..., C] with the spatial dimensions of the output, and bool
+      [N, ...], False where a value is padding or not `held`.
     """
     margin = [(0, 0), *zip(pad[::2], pad[1::2], strict=True)]
     held = np.ones(input.shape[:-1], bool) if held is None else held

@@ -9,12 +9,12 @@ from tosajax.dtypes import DType
 
 
 def fraction_bits(dtype: DType) -> int:
-    """Bits of the significand after the binary point."""
+    """The number of significand bits after the binary point."""
     return int(ml_dtypes.finfo(dtype.storage).nmant)
 
 
 def normal_min(dtype: DType) -> float:
-    """The smallest positive value with all fraction bits."""
+    """The smallest positive normal value."""
     return float(ml_dtypes.finfo(dtype.storage).smallest_normal)
 
 
@@ -24,20 +24,20 @@ def normal_max(dtype: DType) -> float:
 
 
 def may_flush(dtype: DType) -> bool:
-    """Whether an implementation may make subnormal values zero: in every type but fp8."""
+    """Whether an implementation may flush subnormal values to zero: in every type but fp8."""
     return dtype.storage.itemsize > 1
 
 
 def widen(values: np.ndarray) -> np.ndarray:
-    """Floats as float64, exactly, without a warning of signalling NaN."""
+    """Converts floats to float64 exactly, without a warning about signalling NaN."""
     with np.errstate(invalid="ignore"):
         return np.asarray(values).astype(np.float64)
 
 
 def flush(values: np.ndarray) -> np.ndarray:
-    """Replaces the subnormal values of a float array by zeros of their sign.
+    """Replaces the subnormal values of a float array by zeros of the same sign.
 
-    An implementation may do this to all inputs or to none, and the reference follows it.
+    An implementation may flush all inputs or none; compute the reference from the same inputs.
     """
     values = np.asarray(values)
     tiny = np.abs(widen(values)) < float(ml_dtypes.finfo(values.dtype).smallest_normal)
@@ -47,7 +47,7 @@ def flush(values: np.ndarray) -> np.ndarray:
 def ulp(dtype: DType, reference: np.ndarray) -> np.ndarray:
     """The unit in the last place of `dtype` at float64 values; 0 at zero and where not finite.
 
-    Subnormal float64 values have one, as in the suite; not in the text.
+    Subnormal float64 values have a unit in the suite and here, but not in the text.
     """
     counts = np.isfinite(reference) & (reference != 0)
     exponent = np.frexp(np.where(counts, reference, 1.0))[1] - 1
@@ -58,13 +58,13 @@ def ulp(dtype: DType, reference: np.ndarray) -> np.ndarray:
 def within(
     dtype: DType, result: np.ndarray, reference: np.ndarray, below: np.ndarray, above: np.ndarray
 ) -> np.ndarray:
-    """Whether each element is close enough to the reference.
+    """Whether each element is within its error bound.
 
     Args:
-      dtype: type of the result.
+      dtype: the result's type.
       result, reference: float64, any shape.
-      below, above: float64, the shape of `reference`; how far the result may be off towards zero
-        and away from it. Not finite where any result is right.
+      below, above: float64, the shape of `reference`; the largest errors towards zero and away
+        from zero. Not finite where any result is right.
 
     Returns:
       bool, the shape of `reference`.
@@ -79,6 +79,6 @@ def within(
     close = (value >= low) & (value <= high)
     if may_flush(dtype):
         close |= (value == 0) & (low < normal_min(dtype))
-    if dtype is DType.FP8E4M3:  # it has no infinity, and NaN where a value overflows
+    if dtype is DType.FP8E4M3:  # no infinity: overflow gives NaN
         close = np.where(np.isnan(value), np.isinf(high), close)
     return np.where(np.isnan(reference), np.isnan(value), ~np.isfinite(above) | close)

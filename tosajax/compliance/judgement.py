@@ -10,17 +10,17 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Whether a result complies, and its worst element; true when it complies.
+    """The verdict on a result, and its worst element; true if the result complies.
 
     Args:
-      passed: whether it complies.
-      rule: name of the accuracy rule.
-      index: of the element whose error is greatest for its bound, a wrong one if there are any;
-        None where every element is right but a sum over all of them is not.
+      passed: whether the result complies.
+      rule: the accuracy rule's name.
+      index: the index of the element with the largest error relative to its bound, a wrong element
+        if there are any; None if every element is right but a sum of errors is not.
       found: the element, or the sum.
-      wanted: in its place.
-      bound: of its error; None where the rule has no number.
-      message: all of this in words.
+      wanted: the expected value.
+      bound: the bound of the error; None if the rule has no numeric bound.
+      message: the outcome in words.
     """
 
     passed: bool
@@ -36,14 +36,14 @@ class Outcome:
 
 
 class Judgement(NamedTuple):
-    """The verdict on each element: arrays of the shape of the result.
+    """The verdict on each element, as arrays of the result's shape.
 
     Args:
-      rule: name of the accuracy rule.
-      right: bool.
+      rule: the accuracy rule's name.
+      right: bool, whether the element complies.
       found: the result.
       wanted: the reference.
-      bound: of the errors; None where the rule has no number.
+      bound: the bounds of the errors; None if the rule has no numeric bound.
     """
 
     rule: str
@@ -54,7 +54,7 @@ class Judgement(NamedTuple):
 
 
 def outcome(op: str, judgement: Judgement) -> Outcome:
-    """The worst element, and a message about it."""
+    """Makes the outcome of a judgement: the worst element and a message about it."""
     rule, right, found, wanted, bound = judgement
     wrong = int(right.size - right.sum())
     index = _worst(judgement)
@@ -73,7 +73,7 @@ def _worst(judgement: Judgement) -> tuple[np.intp, ...]:
     with np.errstate(all="ignore"):
         error = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
         ratio = error if bound is None else error / bound
-    # NaN where both are infinite or the bound is 0, and where only one is NaN.
+    # NaN ratios: both values are infinite, one of them is NaN, or error and bound are both 0.
     ratio = np.where(np.isnan(ratio), np.where(right, 0.0, np.inf), ratio)
     candidates = right if right.all() else ~right
     return np.unravel_index(np.argmax(np.where(candidates, ratio, -1.0)), right.shape)

@@ -17,13 +17,13 @@ from tosajax.spec import OPERATORS
 
 
 class Expected(NamedTuple):
-    """One output of dot products, as `check` takes it.
+    """The arguments of `check` for one output of dot products.
 
     Args:
       reference: float64, the results.
       bounds: float64 of the same shape, the operator on absolute values.
       terms: KS, the length of the dot products.
-      biased: whether the bias has a value other than zero.
+      biased: whether the bias has a nonzero value.
     """
 
     reference: np.ndarray
@@ -39,21 +39,22 @@ def dot_products(
     local_bound: bool | None = None,
     **attributes: Any,
 ) -> tuple[Expected, ...]:
-    """Calculates the float64 results of an operator, and the sums that bound their errors.
+    """Computes the float64 results of an operator, and the sums that bound their errors.
 
-    Arm's model in precise mode has the same but for two cases: it takes the padding of CONV2D for
-    data, which widens the bounds there; and where the bound of FFT2D is not local, it takes the
-    largest value of each part, not of both.
+    The results equal those of Arm's model in precise mode, with two exceptions: the model treats
+    the padding of CONV2D as data, which widens the bounds there; and if the bound of FFT2D is not
+    local, it takes the largest value of the real and the imaginary part separately.
 
     Args:
-      op: an operator whose float results are dot products, as "CONV2D".
+      op: an operator whose float results are dot products, such as "CONV2D".
       inputs: float arrays in the storage of their types, by argument name, without zero points;
         see `test_data`.
-      local_bound: the attribute, where the operator has it; by default the specification's.
-      **attributes: all others of the operator but acc_type, by name.
+      local_bound: the attribute local_bound, if the operator has it; by default its default in the
+        specification.
+      **attributes: the operator's other attributes except acc_type, by name.
 
     Returns:
-      An Expected for each output: two of FFT2D and RFFT2D, else one.
+      An Expected for each output: two for FFT2D and RFFT2D, one for all others.
 
     Raises:
       ValueError: the operator is not a dot product, a shape is wrong, or an argument is missing or
@@ -84,11 +85,11 @@ def dot_products(
 
 
 def _magnitudes(inputs: Mapping[str, np.ndarray], local: bool) -> dict[str, np.ndarray]:
-    """The magnitudes of the inputs, none below the smallest normal value of its own type.
+    """The magnitudes of the inputs, raised to at least the smallest normal value of their type.
 
-    That of the bias is by Arm's model: the text takes the type of the data there. Unless the bound
-    is local, each element of the data is the largest of them all, for algorithms that mix elements,
-    such as fast convolutions.
+    The bias uses its own type, as in Arm's model; the text uses the type of the data. Unless the
+    bound is local, each data element is replaced by the largest one, for algorithms that mix
+    elements, such as fast convolutions.
     """
     found = {
         name: np.maximum(np.abs(widen(values)), normal_min(float_type(values.dtype)))

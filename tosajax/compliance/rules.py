@@ -1,4 +1,4 @@
-"""Which accuracy rule an operator has: `accuracy` in the operator table."""
+"""The accuracy rule of each operator: `accuracy` in the operator table."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from tosajax.spec import EXACT, OPERATORS, Accuracy, Form
 
 Rule = Accuracy
 
-# Operators that are not here are exact.
+# Operators not listed are exact.
 RULES = {name: op.accuracy for name, op in OPERATORS.items() if op.accuracy != EXACT}
 DOT_PRODUCTS = tuple(op for op, rule in RULES.items() if rule.name == "DOT_PRODUCT")
 
 
 def rule_of(op: str) -> Rule:
-    """The rule for float results of an operator.
+    """The accuracy rule for the results of an operator.
 
     Raises:
-      ValueError: there is no such operator, or it has no rule of its own.
+      ValueError: the operator is unknown, or has no rule because its outputs are tensor lists.
     """
     if op not in OPERATORS:
         raise ValueError(f"{op!r} is not an operator of TOSA 1.0")

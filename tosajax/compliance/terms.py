@@ -1,4 +1,4 @@
-"""The length of a dot product and its roundings, KS and KSB of TOSA 1.0.1."""
+"""The length of a dot product and its number of roundings, KS and KSB in TOSA 1.0.1."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def terms_of(
     kernel: Sequence[int] | None = None,
     axis: int | None = None,
 ) -> int:
-    """The number of terms that an operator adds up for each element of its result.
+    """The number of terms that an operator sums for each element of its result.
 
     Args:
       op: a convolution, MATMUL, AVG_POOL2D, a Fourier transform, or a reduction.
-      shapes: of its inputs, by argument name; those of zero points may be missing.
+      shapes: the inputs' shapes, by argument name; zero points may be missing.
       kernel: (kernel_y, kernel_x) of AVG_POOL2D.
-      axis: of a reduction.
+      axis: the axis of a reduction.
 
     Raises:
       ValueError: the kernel or the axis is missing, or out of range.
@@ -43,6 +43,6 @@ def terms_of(
 
 
 def roundings(terms: int, acc_dtype: DType, dtype: DType, *, biased: bool) -> int:
-    """The roundings of a dot product: fewer where the accumulator is finer than the result."""
+    """The number of roundings of a dot product: fewer if the accumulator has more fraction bits."""
     finer = 2.0 ** ((fraction_bits(acc_dtype) - fraction_bits(dtype)) / 2)
     return math.ceil(terms / finer) + biased

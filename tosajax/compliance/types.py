@@ -1,4 +1,4 @@
-"""Element types of results, inputs and accumulators, by the type rows of an operator."""
+"""Element types of results, inputs and accumulators, from the type rows of an operator."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tosajax.spec import OPERATORS
 
 
 def check_result_type(op: str, found: np.dtype) -> None:
-    """Refuses a result of a type that no row of the operator gives its outputs.
+    """Checks that a type row of the operator allows the type of a result.
 
     Raises:
-      TypeError: naming the operator, the type found and those wanted.
+      TypeError: no row allows it; the message has the type found and the types expected.
     """
     operator = OPERATORS[op]
     types = {row.type_of(output) for row in operator.types for output in operator.outputs}
     wanted = {dtype.storage for dtype in types if dtype is not None}
-    if op == "RESCALE":  # unsigned results may come in unsigned types
+    if op == "RESCALE":  # unsigned results may have unsigned types
         wanted |= {np.dtype(np.uint8), np.dtype(np.uint16)}
     if found not in wanted:
         names = ", ".join(sorted(w.name for w in wanted))
@@ -25,10 +25,10 @@ def check_result_type(op: str, found: np.dtype) -> None:
 
 
 def float_type(dtype: np.dtype) -> DType:
-    """The element type that a NumPy float type holds.
+    """The element type whose storage is a given NumPy float type.
 
     Raises:
-      TypeError: it holds none.
+      TypeError: no element type has this storage.
     """
     for candidate in DType:
         if candidate.is_float and candidate.storage == dtype:
@@ -37,17 +37,18 @@ def float_type(dtype: np.dtype) -> DType:
 
 
 def the_type(op: str, variable: str, **known: DType | None) -> DType:
-    """The one type that an operator's rows give a type variable, where others are known.
+    """The type of a type variable in the operator's rows that match other known types.
 
     Args:
-      op: name of the operator.
-      variable: "in_t", "out_t" or "acc_t". The first two are "in_out_t" where an operator has one
-        type for both, and "acc_t" is the output's type where it has no accumulator.
-      **known: types of other variables, None where unknown.
+      op: the operator's name.
+      variable: "in_t", "out_t" or "acc_t". If an operator has a single "in_out_t", "in_t" and
+        "out_t" both mean it; if its inputs have two types, "in_t" is the first input's; if it has
+        no accumulator, "acc_t" means the output type.
+      **known: types of other variables, None if unknown.
 
     Raises:
-      TypeError: there is no such row.
-      ValueError: the rows leave a choice.
+      TypeError: no row matches.
+      ValueError: the matching rows have several types.
     """
     rows = [_variables(row.types) for row in OPERATORS[op].types]
     given = {name: dtype for name, dtype in known.items() if dtype is not None}
@@ -62,9 +63,9 @@ def the_type(op: str, variable: str, **known: DType | None) -> DType:
 
 
 def _variables(types: dict[str, DType | int]) -> dict[str, DType]:
-    """A row of types by the names in_t, out_t and acc_t."""
+    """Normalizes a row of types to the variables in_t, out_t and acc_t."""
     row = {name: dtype for name, dtype in types.items() if isinstance(dtype, DType)}
     both = row.get("in_out_t")
-    found = {"in_t": row.get("in_t", both), "out_t": row.get("out_t", both)}
+    found = {"in_t": row.get("in_t", row.get("a_t", both)), "out_t": row.get("out_t", both)}
     found["acc_t"] = row.get("acc_t", found["out_t"])
     return {name: dtype for name, dtype in found.items() if dtype is not None}

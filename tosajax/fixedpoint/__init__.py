@@ -1,4 +1,4 @@
-"""Exact integer arithmetic that operators share: scaling, saturation, table lookup."""
+"""Exact integer arithmetic shared by the operators: scaling, saturation, table lookup."""
 
 from __future__ import annotations
 

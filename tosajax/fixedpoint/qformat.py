@@ -1,9 +1,9 @@
-"""Q-format arithmetic: shifts, rounding and saturation of integers that stand for fractions.
+"""Q-format arithmetic: shifts, rounding and saturation of fixed-point integers.
 
-A Qm.n integer stands for integer / 2**n. Changing n is a shift: to the left it saturates, to the
-right it rounds, and how it rounds is part of each function's name. Shifts count bits, positive ones
-to the left, and may be traced. Accumulators are int32, or int64, which comes and goes as such
-whatever the user's own setting.
+A Qm.n integer represents integer / 2**n. Changing n is a shift: a left shift saturates, a right
+shift rounds, and each function's name states its rounding. Shifts count bits, are positive to the
+left, and may be traced. Accumulators are int32 or int64; int64 arrays enter and leave as int64
+whatever the user's `jax_enable_x64`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from jax import lax
 from tosajax.fixedpoint import _x64
 from tosajax.fixedpoint.scale import apply_scale_32
 
-# More bits than any value here has: shifts beyond it do nothing else.
+# More bits than any value has: a larger shift gives the same result.
 _FARTHEST = 65
 
 
 def saturate_to(value: jax.Array, dtype: np.dtype | type) -> jax.Array:
-    """Clips to the range of an integer type, then narrows to it.
+    """Clips to the range of an integer type, then converts to that type.
 
     Args:
       value: int32 or int64, any shape.
@@ -38,7 +38,7 @@ def saturate_to(value: jax.Array, dtype: np.dtype | type) -> jax.Array:
 
 
 def saturating_shift(value: jax.Array, shift: jax.Array | np.ndarray | int) -> jax.Array:
-    """value * 2**shift: saturates to the left, floors to the right.
+    """Computes value * 2**shift; a left shift saturates, a right shift floors.
 
     Args:
       value: int32 or int64, any shape.
@@ -54,7 +54,7 @@ def saturating_shift(value: jax.Array, shift: jax.Array | np.ndarray | int) -> j
 
 
 def shift_right_half_up(value: jax.Array, amount: jax.Array | np.ndarray | int) -> jax.Array:
-    """value / 2**amount, rounded to nearest, ties towards plus infinity.
+    """Computes value / 2**amount, rounded to nearest, ties towards plus infinity.
 
     Args:
       value: int32 or int64, any shape; no value overflows.
@@ -67,9 +67,9 @@ def shift_right_half_up(value: jax.Array, amount: jax.Array | np.ndarray | int) 
 
 
 def shift_right_half_away(value: jax.Array, amount: jax.Array | np.ndarray | int) -> jax.Array:
-    """value / 2**amount, rounded to nearest, ties away from zero.
+    """Computes value / 2**amount, rounded to nearest, ties away from zero.
 
-    TFLite calls it RoundingDivideByPOT, DSPs symmetric rounding.
+    TFLite calls this RoundingDivideByPOT; DSP manuals call it symmetric rounding.
 
     Args:
       value: int32 or int64, any shape; no value overflows.
@@ -84,7 +84,7 @@ def shift_right_half_away(value: jax.Array, amount: jax.Array | np.ndarray | int
 def shift_and_round(
     acc: jax.Array, shift: jax.Array | np.ndarray | int, dtype: np.dtype | type
 ) -> jax.Array:
-    """acc * 2**shift, rounded half away from zero, then saturated.
+    """Computes acc * 2**shift, rounded half away from zero, then saturated to `dtype`.
 
     Args:
       acc: int32 or int64, any shape.
@@ -99,7 +99,7 @@ def shift_and_round(
 
 
 def add_shifted(acc: jax.Array, bias: jax.Array, shift: jax.Array | np.ndarray | int) -> jax.Array:
-    """acc + bias * 2**shift in int64; the bias saturates to the left and floors to the right.
+    """Computes acc + bias * 2**shift in int64; a left shift saturates, a right shift floors.
 
     Args:
       acc: int32 or int64, any shape.
@@ -119,15 +119,15 @@ def add_shifted(acc: jax.Array, bias: jax.Array, shift: jax.Array | np.ndarray |
 def requantize(
     value: jax.Array, multiplier: jax.Array | np.ndarray, shift: jax.Array | np.ndarray | int
 ) -> jax.Array:
-    """Scales by multiplier / 2**31 * 2**shift in two roundings, as TFLite does.
+    """Scales by multiplier / 2**31 * 2**shift with two roundings, as TFLite does.
 
-    The product with the multiplier is rounded half up, as by `multiply_q31_half_up`; a shift to
-    the right then rounds half away from zero. A shift to the left comes first, and saturates.
+    A left shift comes first, and saturates. The product with the multiplier is rounded half up, as
+    by `multiply_q31_half_up`; a right shift then rounds half away from zero.
 
     Args:
       value: int32, any shape.
       multiplier: int32, broadcastable; Q31, not negative.
-      shift: broadcastable; bits in [-31, 31], positive to the left. A constant one, in a NumPy
+      shift: broadcastable; bits in [-31, 31], positive to the left. A constant shift, in a NumPy
         array, is faster.
 
     Returns:
@@ -139,16 +139,16 @@ def requantize(
     left, right = xp.maximum(amount, 0), xp.maximum(-amount, 0)
     if not known or np.any(left):
         value = _saturating_shift_left(value, jnp.asarray(left))
-    # Both roundings at once: the sign of the value is that of the product.
+    # Does both roundings: the multiplier is not negative, so value and product have one sign.
     return apply_scale_32(
         value, jnp.asarray(multiplier), (right + 31).astype(np.int8), double_round=True
     )
 
 
 def multiply_q31_half_up(a: jax.Array, b: jax.Array) -> jax.Array:
-    """a * b / 2**31, rounded half up and saturated: a product with a Q31 fraction.
+    """Computes a * b / 2**31, rounded half up and saturated: the product with a Q31 fraction.
 
-    TFLite calls it SaturatingRoundingDoublingHighMul.
+    TFLite calls this SaturatingRoundingDoublingHighMul.
 
     Args:
       a: int32, any shape.
@@ -161,7 +161,7 @@ def multiply_q31_half_up(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def multiply_q31_half_away(a: jax.Array, b: jax.Array) -> jax.Array:
-    """a * b / 2**31, rounded half away from zero and saturated.
+    """Computes a * b / 2**31, rounded half away from zero and saturated.
 
     Args:
       a: int32, any shape.
@@ -174,14 +174,14 @@ def multiply_q31_half_away(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _left_and_right(shift: jax.Array | np.ndarray | int) -> tuple[jax.Array, jax.Array]:
-    """A shift as two of which one is 0, both at least 0."""
+    """Splits a signed shift into a left and a right shift, both >= 0; one of them is 0."""
     amount = lax.clamp(np.int32(-_FARTHEST), jnp.asarray(shift, jnp.int32), np.int32(_FARTHEST))
     zero = jnp.zeros_like(amount)
     return lax.max(amount, zero), lax.max(-amount, zero)
 
 
 def _within(value: jax.Array, amount: jax.Array) -> jax.Array:
-    """An amount of at least 0 in the type of `value`, at most its width less 1."""
+    """Converts a shift amount >= 0 to the type of `value`, clipped to its width less 1."""
     last = np.int32(np.iinfo(value.dtype).bits - 1)
     return lax.convert_element_type(lax.min(amount, jnp.full_like(amount, last)), value.dtype)
 
@@ -190,7 +190,7 @@ def _saturating_shift_left(value: jax.Array, amount: jax.Array) -> jax.Array:
     with _x64.scope_of(value.dtype):
         info, left = np.iinfo(value.dtype), _within(value, amount)
         shifted = value << left
-        # All ones for negative values, so that the limit is the minimum.
+        # The arithmetic shift gives all ones for negative values, so their limit is the minimum.
         limit = (value >> value.dtype.type(info.bits - 1)) ^ value.dtype.type(info.max)
         shifted, limit = jnp.broadcast_arrays(shifted, limit)
         return lax.select((shifted >> left) == value, shifted, limit)
@@ -204,14 +204,14 @@ def _shift_right(
     with _x64.scope_of(value.dtype):
         zero, one = value.dtype.type(0), value.dtype.type(1)
         last = _within(value, before)
-        # One bit more than the result: 1 where at least half a unit is left over.
+        # The result with one more fraction bit, which is 1 where the remainder is at least a half.
         doubled = value >> last
         half = doubled & one
         if away_from_zero:
             negative_tie = (value < zero) & ((doubled << last) == value)
             half = half & ~lax.convert_element_type(negative_tie, value.dtype)
         rounded = (doubled >> one) + half
-        # Beyond the width of a value, all of it is less than half a unit.
+        # A shift by more than the width leaves less than half a unit.
         rounded = jnp.where(amount > np.int32(np.iinfo(value.dtype).bits), zero, rounded)
         return jnp.where(amount == np.int32(0), value, rounded)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def saturate(value: jax.Array, dtype: np.dtype | type, *, unsigned: bool = False) -> jax.Array:
-    """Clips to the range of an integer type, then narrows to it.
+    """Clips to the range of an integer type, then converts to that type.
 
     Args:
       value: int32, any shape.

@@ -1,7 +1,7 @@
 """Scaling by multiplier / 2**shift with exact integers ("Scaling Helpers", TOSA 1.0.1).
 
-Products have up to 63 bits. They are scaled in int64 or, by a constant shift where the low word
-only carries, in the high word.
+Products have up to 63 bits. They are shifted in int64; for a constant shift of at least 33, the
+high 32 bits and a carry from the low 32 bits are enough.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def apply_scale_32(
     Args:
       value: int32, any shape; |value| < 2**(shift - 1), else the result is unpredictable.
       multiplier: int32, broadcastable; Q1.30 in [0, 2**31).
-      shift: int8, broadcastable; bits, in [2, 62]. Constant ones, in a NumPy array, are faster.
+      shift: int8, broadcastable; bits, in [2, 62]. A constant shift, in a NumPy array, is faster.
       double_round: rounds twice, as frameworks with two-stage rounding do.
 
     Returns:
@@ -34,7 +34,7 @@ def apply_scale_32(
     """
     if not isinstance(shift, np.ndarray):
         return _scale_wide(value, multiplier, shift, double_round)
-    # A scalar spares XLA the broadcast.
+    # A scalar saves XLA the broadcast.
     amount = shift.flat[0] if np.all(shift == shift.flat[0]) else shift
     scale = _scale_wide if shift.min() <= 32 else _scale_high
     return scale(value, multiplier, amount, double_round)
@@ -44,7 +44,7 @@ def apply_scale_16(value: jax.Array, multiplier: jax.Array, shift: jax.Array) ->
     """Scales by a 16-bit multiplier / 2**shift, rounding half up (TOSA 1.0.1, "Scaling Helpers").
 
     Args:
-      value: int32, or int48 held in int64; any shape.
+      value: int32, or int48 stored in int64; any shape.
       multiplier: int16, broadcastable; Q1.14 in [0, 2**15).
       shift: int8, broadcastable; bits, in [2, 62].
 
@@ -58,7 +58,7 @@ def apply_scale_16(value: jax.Array, multiplier: jax.Array, shift: jax.Array) ->
 
 
 def multiply_and_shift(value: jax.Array, other: jax.Array, shift: jax.Array) -> jax.Array:
-    """Multiplies two int32 and shifts right, rounding half up (TOSA 1.0.1, "MUL").
+    """Multiplies two int32 arrays and shifts right, rounding half up (TOSA 1.0.1, "MUL").
 
     Args:
       value: int32, any shape.
@@ -72,7 +72,7 @@ def multiply_and_shift(value: jax.Array, other: jax.Array, shift: jax.Array) -> 
 
 
 def reciprocal_scale(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Multiplier and shift that divide by `value` (TOSA 1.0.1, "Scaling Helpers").
+    """The multiplier and shift that divide by `value` (TOSA 1.0.1, "Scaling Helpers").
 
     Args:
       value: positive integers up to 2**30, known at compile time; any shape.
@@ -91,11 +91,12 @@ def _scale_high(
 ) -> jax.Array:
     """Rounds a product and shifts it right by a constant amount of at least 33.
 
-    Half a unit lies in the high word then, and the low word matters by its carry only.
+    Half a unit of the result is then in the high word; the low word contributes only a carry.
     """
     total = _x64.multiply_high(value, multiplier)
     if double_round:
-        # 2**30 away from zero carries where the low word's top bits are 11, borrows where 00.
+        # Adding 2**30 carries where the low word's top two bits are 11; subtracting it borrows
+        # where they are 00.
         low = lax.bitcast_convert_type(value * multiplier, jnp.uint32)
         top = lax.bitcast_convert_type(low >> jnp.uint32(30), jnp.int32)
         away = (value >> jnp.int32(31)) | jnp.int32(1)
@@ -115,7 +116,7 @@ def _scale_wide(
         amount = amount.astype(np.int64)
         total = _x64.widen(value) * _x64.widen(multiplier)
         if double_round:
-            # 2**30 away from zero, where a second rounding at bit 31 takes place.
+            # 2**30 away from zero: the rounding at bit 31, before the one at `amount`.
             away = (amount > 31).astype(np.int64) << np.int64(30)
             total = total + jnp.where(value < 0, np.int64(0) - away, away)
         return _shift(total, amount)
@@ -123,6 +124,6 @@ def _scale_wide(
 
 def _shift(total: jax.Array, amount: jax.Array | np.ndarray | np.integer) -> jax.Array:
     """The low 32 bits of an int64 shifted right by `amount` in [0, 63], rounding half up."""
-    # Half a unit, which is 0 for a shift by 0. NumPy computes that of a constant.
+    # Half a unit; 0 for a shift by 0. NumPy computes it where the shift is constant.
     half = ((np.int64(1) << amount) >> np.int64(1)) & np.int64(2**63 - 1)
     return lax.convert_element_type((total + half) >> amount, np.int32)

@@ -18,7 +18,7 @@ def apply_lookup(table: jax.Array, value: jax.Array) -> jax.Array:
     """
     position = value.astype(jnp.int32) + 32768
     index, fraction = position >> 7, position & 0x7F
-    # The index is in [0, 511] by construction. XLA reads entries of 16 bits faster than of 32.
+    # The index is in [0, 511] by construction. XLA gathers 16-bit entries faster than 32-bit ones.
     base, following = (
         table.at[at].get(mode="promise_in_bounds").astype(jnp.int32) for at in (index, index + 1)
     )

@@ -1,1 +1,1 @@
-"""Graphs made of JAX functions."""
+"""Exports JAX functions as TOSA graphs."""

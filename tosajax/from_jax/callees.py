@@ -1,4 +1,4 @@
-"""Primitives that call a function: where their equations hold its jaxpr."""
+"""The primitives that call a function, and the parameters that hold its jaxpr."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from jax.extend import core
 
-# By primitive, the parameter that is the jaxpr; its arguments are the operands.
+# Primitive -> the parameter that holds the jaxpr, whose arguments are the equation's operands.
 PARAMETERS: dict[str, str] = {
     "jit": "jaxpr",
     "remat2": "jaxpr",
@@ -33,5 +33,5 @@ def callee(primitive: str, params: Mapping[str, Any]) -> core.ClosedJaxpr | None
 
 
 def closed(jaxpr: Any) -> core.ClosedJaxpr:
-    """A jaxpr, which may have no constants, as a closed one."""
+    """The jaxpr as a closed one; an open jaxpr must not have constants."""
     return jaxpr if isinstance(jaxpr, core.ClosedJaxpr) else core.ClosedJaxpr(jaxpr, ())

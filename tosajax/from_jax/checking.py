@@ -1,4 +1,4 @@
-"""Runs an exported graph beside the function that it was made of."""
+"""Checks an exported graph against its function, by running both on the example arguments."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from tosajax.spec.target import Target
 
 
 def has_values(examples: Sequence[Any]) -> bool:
-    """Whether a function can be run on the arguments that it was traced with."""
+    """Whether a function can run on the arguments it was traced with: all are arrays."""
     return not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in examples)
 
 
 def agreement(graph: Graph, found: Traced, target: Target) -> tuple[Agreement, ...]:
-    """How far the outputs of a graph are from those of its function, for the example arguments.
+    """The differences between the outputs of a graph and its function, for the example arguments.
 
     Raises:
-      TosaError: an integer differs; a float is NaN or infinite in one and not in the other, or
-        differs in more than half of its bits; or a value is one for which TOSA leaves the result
-        open.
+      TosaError: an integer differs; a float is NaN or infinite in only one of them, or differs in
+        more than half of its mantissa bits; or TOSA leaves a result unpredictable.
     """
     inputs = [
         np.asarray(x, tensor.dtype.storage)
@@ -39,7 +38,8 @@ def agreement(graph: Graph, found: Traced, target: Target) -> tuple[Agreement, .
     outputs, flags = run(*inputs)
     broken = [" ".join(map(str, name)) for name, flag in flags.items() if np.any(flag)]
     if broken:
-        raise _failed("export.unpredictable", f"TOSA leaves open: {', '.join(broken)}", graph)
+        message = f"a run breaks rules of TOSA: {', '.join(broken)}"
+        raise _failed("export.unpredictable", message, graph)
     mantissa = _mantissa(graph)
     return tuple(
         Agreement(name, _difference(graph, name, np.asarray(ours), np.asarray(theirs), mantissa))
@@ -48,7 +48,7 @@ def agreement(graph: Graph, found: Traced, target: Target) -> tuple[Agreement, .
 
 
 def _mantissa(graph: Graph) -> int:
-    """The bits of the mantissa that all floats of a graph have."""
+    """The mantissa bits of the narrowest float type in a graph; 0 if there are no floats."""
     tensors = (tensor for part in graph.walk() for tensor in part.tensors.values())
     types = {tensor.dtype.storage for tensor in tensors if tensor.dtype.is_float}
     return min((jnp.finfo(dtype).nmant for dtype in types), default=0)
@@ -57,14 +57,14 @@ def _mantissa(graph: Graph) -> int:
 def _difference(
     graph: Graph, name: str, ours: np.ndarray, theirs: np.ndarray, mantissa: int
 ) -> float:
-    """The largest difference, in units in the last place of the largest element.
+    """The largest difference in an output, in units in the last place of the largest element.
 
     Args:
-      graph: for messages.
-      name: of the output.
-      ours: of the graph.
-      theirs: of the function.
-      mantissa: bits of which half may be lost.
+      graph: the graph, for messages.
+      name: the name of the output.
+      ours: the output of the graph.
+      theirs: the output of the function.
+      mantissa: the mantissa bits, half of which may be wrong.
     """
     if not jnp.issubdtype(theirs.dtype, jnp.floating):
         differs = ours != theirs.astype(ours.dtype)
@@ -81,7 +81,7 @@ def _difference(
     info = jnp.finfo(theirs.dtype)
     unit = max(np.abs(b[finite]).max() * float(info.eps), float(info.smallest_subnormal))
     distance = np.abs(np.where(finite, a, 0) - np.where(finite, b, 0))
-    if info.bits != 16 or info.nmant == 7:  # XLA takes subnormals of float32 and bfloat16 for 0.
+    if info.bits != 16 or info.nmant == 7:  # XLA flushes subnormals of float32 and bfloat16 to 0.
         distance = np.where(distance < float(info.smallest_normal), 0, distance)
     ulp = distance / unit
     if ulp.max() > 2.0 ** (info.nmant - mantissa / 2):

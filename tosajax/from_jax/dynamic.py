@@ -1,4 +1,4 @@
-"""Graphs of any batch: what two graphs of different batches have in common."""
+"""Makes a graph with an open batch by merging graphs for two batch sizes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.graph.edit import unused
 from tosajax.report import UnsupportedError
 
-# Two sizes that few other dimensions have a multiple of by chance; differences show either way.
+# Two batch sizes; other dimensions are rarely a multiple of them by chance.
 SIZES = 5, 7
 
 
 def of_batch(args: Sequence[Any], size: int) -> list[Any]:
-    """The arguments as shapes and types, with another first dimension.
+    """The arguments as shapes and dtypes, for a given batch.
 
     Args:
-      args: arrays, or shapes and types, in pytrees. The first dimension of the first array is the
-        batch; all that have the same one follow.
+      args: pytrees of arrays, or of shapes and dtypes. The first dimension of the first array is
+        the batch. Every array whose first dimension has the same size is resized.
+      size: the new batch.
 
     Raises:
       ValueError: the first array has no dimension.
@@ -43,10 +44,10 @@ def of_batch(args: Sequence[Any], size: int) -> list[Any]:
 
 
 def merged(one: Graph, other: Graph) -> Graph:
-    """The graph that both are, with open dimensions where they differ.
+    """Merges two graphs that differ only in sizes; sizes that differ become open dimensions.
 
     Raises:
-      UnsupportedError: they differ in more than sizes that follow from the inputs.
+      UnsupportedError: the graphs differ in more than sizes that follow from the inputs.
     """
     if [node.op for node in one.nodes] != [node.op for node in other.nodes]:
         raise _depends("the number of operators", "the same for any")
@@ -64,7 +65,7 @@ def merged(one: Graph, other: Graph) -> Graph:
 
 
 def _merged(graph: Graph, one: Tensor, other: Tensor) -> Tensor:
-    """The tensor that both are."""
+    """Merges two tensors; sizes that differ become open dimensions."""
     if one == other:
         return one
     if one.values is not None or one.shape is None or other.shape is None:
@@ -74,7 +75,7 @@ def _merged(graph: Graph, one: Tensor, other: Tensor) -> Tensor:
 
 
 def _merged_constant(graph: Graph, one: Tensor, other: Tensor) -> Tensor:
-    """A shape with one open dimension, as `bind` finds it."""
+    """Merges two constant shapes into one with a single open dimension, as `bind` expects."""
     readers = [node for node in graph.nodes if one.name in node.inputs]
     if one.dtype is not DType.SHAPE and not readers:
         raise _depends(f"output {one.name!r}", "one that does not")
@@ -90,7 +91,7 @@ def _merged_constant(graph: Graph, one: Tensor, other: Tensor) -> Tensor:
 
 
 def _shape_names(before: Graph, after: Graph) -> dict[str, str]:
-    """Names of shapes that are open now, which tell so."""
+    """New names for the shapes with an open dimension, such as "shape_anyx8"."""
     names: dict[str, str] = {}
     for name, tensor in after.tensors.items():
         if tensor.values is not None and tensor != before.tensors[name]:

@@ -1,4 +1,4 @@
-"""Evaluates equations of constants by JAX."""
+"""Evaluates equations on constants with JAX."""
 
 from __future__ import annotations
 
@@ -13,19 +13,27 @@ from tosajax.from_jax.callees import callee
 
 
 def evaluated(eqn: Any, arrays: Sequence[Any]) -> list[Any]:
-    """The results of an equation."""
+    """The results of an equation on arrays."""
     with jax.ensure_compile_time_eval():
         results = eqn.primitive.bind(*arrays, **eqn.params)
     return list(results) if eqn.primitive.multiple_results else [results]
 
 
 def literal(atom: Any) -> np.ndarray:
-    """The number of a literal, in the type that it has in its jaxpr."""
+    """The value of a literal, in its dtype in the jaxpr."""
     return np.asarray(atom.val, atom.aval.dtype)
 
 
 def known_results(jaxpr: core.ClosedJaxpr, arrays: Sequence[Any | None]) -> list[Any | None]:
-    """The results of a jaxpr of which some arguments are known; None where they are not."""
+    """The results of a jaxpr, as far as they follow from the known arguments.
+
+    Args:
+      jaxpr: the function.
+      arrays: its arguments; None for unknown ones.
+
+    Returns:
+      The results; None for unknown ones.
+    """
     env = dict(zip(jaxpr.jaxpr.invars, arrays, strict=True))
     env.update(zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True))
 

@@ -1,4 +1,4 @@
-"""export: a TOSA graph from a JAX function."""
+"""Exports a JAX function as a TOSA graph."""
 
 from __future__ import annotations
 
@@ -39,38 +39,51 @@ def export(
     max_unroll: int = 64,
     hifi_layers: HifiLayers = "custom",
 ) -> Graph:
-    """Makes a TOSA graph of a JAX function.
+    """Exports a JAX function as a TOSA graph.
 
     Args:
-      fn: a function of arrays, or of pytrees of them; or a module of Equinox or Flax (nnx).
+      fn: a function of arrays or of pytrees of arrays; or a module of Equinox or Flax (nnx).
       example_args: the positional arguments; arrays, or `jax.ShapeDtypeStruct`.
-      target: that the graph has to be legal for, as "PRO-FP@8K"; None for all of TOSA.
+      target: the target that the graph has to be legal for, such as "PRO-FP@8K"; None for all of
+        TOSA.
       params: the first argument of `fn`, whose arrays become constants, named by their paths.
-      dynamic_batch: leaves the batch open: the first dimension of the first input, and of all that
-        have the same there. `bind`, or `compile(graph, batch=...)`, gives it a size.
-      names: other names for inputs and outputs. By default inputs have the names of the arguments;
-        one output is "output", those of a tuple are "output_0" and on, those of a dict its keys.
-      check: run the graph and the function on the arguments, and compare the outputs; by default
-        if the arguments are arrays.
-      max_unroll: the most turns of a loop that are written one after the other; longer loops
-        become WHILE_LOOP.
-      hifi_layers: "custom" for CUSTOM, which `tosajax.hifi.custom.OPERATORS` run, in the place of
-        layers of `tosajax.hifi`; "operators" for operators of TOSA, with the same bits.
+      dynamic_batch: whether to leave the batch open: the first dimension of the first input, and of
+        all inputs with the same first dimension. `bind`, or `compile(graph, batch=...)`, sets it.
+      names: other names for inputs and outputs, by their default names. By default inputs have the
+        names of the arguments; a single output is "output", the outputs of a tuple are "output_0",
+        "output_1" and so on, and the outputs of a dict are its keys.
+      check: whether to run the graph and the function on the arguments, and compare the outputs; by
+        default if the arguments are arrays.
+      max_unroll: the most iterations of a loop to unroll; longer loops become WHILE_LOOP.
+      hifi_layers: the form of layers of `tosajax.hifi`: "custom" for CUSTOM, which
+        `tosajax.hifi.custom.OPERATORS` implements; "operators" for TOSA operators with the same
+        bits.
 
     Returns:
-      The graph. `source.rewrites` tells where results may differ from those of `fn`, and
-      `source.agreement` how far they do in the run of the check.
+      The graph. `source.rewrites` lists where results may differ from the function's, and
+      `source.agreement` holds the differences that the check measured.
 
     Raises:
       UnsupportedError: `fn` computes something that TOSA does not have.
       TosaError: the graph is not legal for the target, or fails the check.
-      TypeError: an argument is of another type.
-      ValueError: `names` has a name that the graph does not have, or gives one twice; or `check`
-        is asked for without arrays.
+      TypeError: an argument has the wrong type.
+      ValueError: `names` has a key that is not an input or output, or makes two names equal; or
+        `check` is True without arrays.
 
     Warns:
       UserWarning: the function is in training mode: it draws random bits that depend on no
-        argument, or an example depends on the others of its batch. The layers are named.
+        argument, or an example depends on the rest of its batch. The warning names the layers.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> graph = tosajax.export(lambda x: jnp.maximum(x, 0), jnp.float32([-1, 2]))
+      >>> graph
+      Graph('main', (x: FP32[2]) -> (output: FP32[2]), 1 node)
+      >>> [node.op for node in graph.nodes]
+      ['CLAMP']
+      >>> print(graph.source.agreement[0])
+      output: equal
     """
     check_type("names", names, Mapping | None, "a dict from default names to others")
     check_type("dynamic_batch", dynamic_batch, bool, "True or False")
@@ -105,7 +118,7 @@ def _opened(
     options: Options,
     names: Mapping[str, str],
 ) -> Graph:
-    """The graph of any batch, from those of two."""
+    """The graph with an open batch, merged from the graphs for two batch sizes."""
     one, other = (
         _with_names(written(traced(fn, dynamic.of_batch(args, size), params), options).graph, names)
         for size in dynamic.SIZES
@@ -114,7 +127,7 @@ def _opened(
 
 
 def written(found: Traced, options: Options) -> Written:
-    """The graph of a traced function."""
+    """Exports a traced function: writes, folds and tidies its graph."""
     scope = Scope(options)
     step = Step(scope, "export", {}, (), Place(), call)
     avals = found.jaxpr.in_avals[len(found.params) :]

@@ -1,4 +1,4 @@
-"""Other names for tensors of a graph."""
+"""Renames tensors of a graph."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from tosajax.graph.edit import unused
 
 
 def with_room(graph: Graph, names: Mapping[str, str]) -> dict[str, str]:
-    """New names for some tensors, and for those that have had one of them, by the old ones.
+    """Extends a renaming to the tensors that already have one of the new names.
 
     Args:
-      graph: any.
-      names: new names, all different, by the old ones.
+      graph: the graph to rename tensors of.
+      names: old name -> new name; the new names are all different.
+
+    Returns:
+      `names`, and an unused name for each tensor that has one of the new names.
     """
     found = dict(names)
     taken = {*graph.tensors, *names.values()}
@@ -26,11 +29,11 @@ def with_room(graph: Graph, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
-    """The graph with other names for some tensors, none of which is in use.
+    """The graph with tensors renamed.
 
     Args:
-      graph: any; names inside of subgraphs stay.
-      names: new names, all different, by the old ones.
+      graph: the graph; names inside subgraphs stay.
+      names: old name -> new name; the new names are all different and not in use.
     """
     new = {name: name for name in graph.tensors} | dict(names)
 

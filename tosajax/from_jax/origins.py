@@ -1,4 +1,4 @@
-"""Origins of constants: what JAX computes of parameters, and how it depends on their elements."""
+"""Tracks how constants that JAX computed depend on the elements of the function's parameters."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ Shape = tuple[int, ...]
 
 
 def origin_of(primitive: str, inputs: Sequence[Value]) -> Origin | None:
-    """The origin of what JAX computes of constants.
+    """The origin of the result of an equation on constants; None if it depends on no parameter.
 
-    Sums and products of a parameter and of numbers that do not depend on it can be undone. Where
-    several parameters come together, as in beta - mean * gain, it is the one with the fewest.
+    Sums and products of a parameter and numbers that do not depend on it can be inverted. If
+    several parameters are combined, as in beta - mean * gain, the origin is the parameter with the
+    fewest Affine moves.
 
     Args:
-      primitive: name of JAX's.
-      inputs: of the equation, all known.
+      primitive: the name of JAX's primitive.
+      inputs: the operands of the equation, all known.
     """
     origins = [value.origin for value in inputs if value.origin is not None]
     if not origins:
@@ -51,7 +52,7 @@ def _computations(origin: Origin) -> int:
 
 
 def _affine(primitive: str, inputs: Sequence[Value], at: int) -> tuple[Affine, ...] | None:
-    """How the result depends on one of the inputs, all else being numbers; None if otherwise."""
+    """The affine moves from input `at` to the result, the rest being numbers; None if none."""
     value = inputs[at]
     if not all(jnp.issubdtype(each.dtype, jnp.floating) for each in inputs):
         return None
@@ -88,12 +89,12 @@ def _plus(offset: np.ndarray) -> Affine:
 
 
 class Elements(NamedTuple):
-    """How the elements of a constant depend on those of a parameter, in the constant's shape.
+    """A constant as parameter[places] * factor + offset; the arrays have the constant's shape.
 
     Args:
-      places: of the elements of the flat parameter.
-      factor: float64, what it is multiplied by.
-      offset: float64, what is added then.
+      places: indices of elements of the flattened parameter.
+      factor: float64, the factor of each element.
+      offset: float64, the offset added to each product.
     """
 
     places: np.ndarray
@@ -101,20 +102,20 @@ class Elements(NamedTuple):
     offset: np.ndarray
 
     def of(self, parameter: np.ndarray) -> np.ndarray:
-        """The elements of the constant, of those of the flat parameter."""
+        """The elements of the constant, computed from a flattened parameter."""
         return parameter[self.places] * self.factor + self.offset
 
 
 def elements(moves: Sequence[Move], before: Shape, after: Shape) -> Elements | None:
-    """How a constant depends on its parameter.
+    """The dependence of a constant's elements on its parameter.
 
     Args:
-      moves: of its origin.
+      moves: the moves of the constant's origin.
       before: the shape of the parameter.
       after: the shape of the constant.
 
     Returns:
-      None where the moves do not lead to the shape.
+      The Elements, or None if the moves do not lead to the shape.
     """
     places = np.arange(math.prod(before)).reshape(before)
     found = Elements(places, *(np.broadcast_to(x, before) for x in (1.0, 0.0)))
@@ -142,7 +143,7 @@ def _moved_array(array: np.ndarray, move: Move) -> np.ndarray:
         limits = zip(move.start, move.limit, move.strides, strict=True)
         return np.broadcast_to(array, move.before)[tuple(slice(*ends) for ends in limits)]
     assert isinstance(move, Reshaped)
-    if array.size == 1:  # One number, however often it is repeated.
+    if array.size == 1:  # One number, repeated: it stays one.
         return array.reshape((1,) * len(move.after))
     if array.size != math.prod(move.after):
         array = np.broadcast_to(array, move.before)

@@ -1,4 +1,4 @@
-"""Axes as one, where there are more than level 8K has."""
+"""Merges axes of tensors whose rank exceeds MAX_RANK of level 8K."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ MAX_RANK = LEVELS["8K"].MAX_RANK
 def neighbours(
     shapes: Sequence[Sequence[int]], apart: Container[int] = (), most: int = MAX_RANK
 ) -> list[list[int]]:
-    """The axes of operands of equal rank, those together that can be one axis.
+    """Groups neighbouring axes that can be merged into one.
 
-    Axes are one if each operand has all of them, or is 1 along all of them.
+    Axes can be merged if each operand has size 1 along all of them or along none. An axis along
+    which all operands have size 1 can be merged with any.
 
     Args:
-      shapes: of the operands.
-      apart: axes that stay alone.
-      most: the rank up to which all axes stay alone.
+      shapes: the shapes of the operands, of equal rank.
+      apart: axes that are not merged.
+      most: the rank up to which no axes are merged.
+
+    Returns:
+      The axes of each group, in order.
     """
     rank = len(shapes[0])
     if rank <= most:
@@ -40,5 +44,5 @@ def neighbours(
 
 
 def merged(sizes: Sequence[int], groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """A number for each group of axes: the product of its axes'."""
+    """The size of each group of axes: the product of its axes' sizes."""
     return tuple(math.prod(sizes[axis] for axis in group) for group in groups)

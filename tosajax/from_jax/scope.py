@@ -1,4 +1,4 @@
-"""Scope: a graph as it is written."""
+"""Scope: the graph under construction during an export."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ HifiLayers = Literal["custom", "operators"]
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the user asked for.
+    """The user's options for an export; see `export`.
 
     Args:
-      target: that the graph has to be legal for.
-      max_unroll: the most turns of a loop that are written one after the other.
-      hifi_layers: how layers of `tosajax.hifi` leave.
+      target: the target that the graph has to be legal for.
+      max_unroll: the most iterations of a loop to unroll.
+      hifi_layers: the form of layers of `tosajax.hifi`.
     """
 
     target: Target
@@ -38,23 +38,23 @@ class Options:
 class Scope:
     """The nodes and constants of one graph so far.
 
-    Equal constants, and equal nodes of equal inputs, are written once.
+    Equal constants, and equal nodes on equal inputs, are added once.
     """
 
     def __init__(self, options: Options, name: str = "main", around: Scope | None = None) -> None:
         self.options = options
         self.depth: int = 0 if around is None else around.depth + 1
-        # Of all scopes together: notes in order, and the names of graphs.
+        # Shared with all nested scopes: notes in order, and the names of graphs.
         self.notes: dict[Rewrite, None] = {} if around is None else around.notes
         self._graph_names: dict[str, int] = {} if around is None else around._graph_names
-        # Of constants by name; x of the subgraph "body" is "body/x".
+        # Constant -> origin; the constant x of a subgraph "body" is "body/x".
         self.origins: dict[str, Origin] = {}
         self.inputs: dict[str, Tensor] = {}
-        self.casts: dict[str, Tensor] = {}  # What a CAST was made of, by the name of its result.
+        self.casts: dict[str, Tensor] = {}  # output of a CAST -> its input
         self._builder = Builder(name)
-        self._names: dict[str, int] = {}  # of tensors
+        self._names: dict[str, int] = {}  # tensor names in use, see `_unused`
         self._made: dict[tuple, tuple[Tensor, ...]] = {}
-        self._before_reshape: dict[str, Tensor] = {}  # by the name of the result
+        self._before_reshape: dict[str, Tensor] = {}  # output of a RESHAPE -> its input
         self._constants: dict[tuple, Tensor] = {}
 
     def input(self, name: str, dtype: DType, shape: Sequence[int]) -> Tensor:
@@ -64,7 +64,7 @@ class Scope:
         return tensor
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """Another tensor of the same elements: an output cannot be an input, nor be two."""
+        """Adds an IDENTITY, as an output cannot be an input, nor another output as well."""
         return self._builder.op("IDENTITY", tensor, name=self._unused(tensor.name))
 
     def node(
@@ -77,16 +77,16 @@ class Scope:
         dtypes: Sequence[DType] | None = None,
         shapes: Sequence[Sequence[int]] | None = None,
     ) -> tuple[Tensor, ...]:
-        """The outputs of an operator, which is added unless it is there already.
+        """Adds an operator, unless an equal one is there, and returns its outputs.
 
         Args:
-          op: name in `spec.OPERATORS`.
-          inputs: of this scope.
-          attributes: by the specification's names.
-          place: where it comes from.
-          name: for outputs, below the layers of the place.
-          dtypes: of the outputs, where the inputs leave them open.
-          shapes: of the outputs, where they do not follow.
+          op: the operator's name in `spec.OPERATORS`.
+          inputs: tensors of this scope.
+          attributes: attributes by the specification's names.
+          place: the source place.
+          name: the name of the outputs, which follows the layers of the place.
+          dtypes: the output types, if the inputs do not determine them.
+          shapes: the output shapes, if they do not follow from the inputs.
         """
         key = (op, *(t.name for t in inputs), *map(_hashable, attributes.items()), *(dtypes or ()))
         if key in self._made:
@@ -112,11 +112,17 @@ class Scope:
         return made
 
     def before_reshape(self, tensor: Tensor) -> Tensor:
-        """What a RESHAPE made the tensor of, or the tensor itself."""
+        """The input of the RESHAPE that computes a tensor; the tensor itself if none does."""
         return self._before_reshape.get(tensor.name, tensor)
 
     def const(self, value: Value, held: np.ndarray, name: str) -> Tensor:
-        """A CONST with the elements of a known value, or those of another shape of it."""
+        """Adds a CONST, unless an equal one is there, and returns its output.
+
+        Args:
+          value: a known value.
+          held: its elements, in any shape.
+          name: the tensor's name, if the value has no origin.
+        """
         dtype = TOSA_TYPES[value.dtype]
         key = (dtype, held.shape, _identity(value, held))
         if key not in self._constants:
@@ -128,7 +134,7 @@ class Scope:
         return self._constants[key]
 
     def const_shape(self, values: Sequence[int]) -> Tensor:
-        """A CONST_SHAPE."""
+        """Adds a CONST_SHAPE, unless an equal one is there, and returns its output."""
         key = (DType.SHAPE, *values)
         if key not in self._constants:
             name = "shape_" + ("x".join(map(str, values)) or "scalar")
@@ -136,12 +142,12 @@ class Scope:
         return self._constants[key]
 
     def spliced(self, graph: Graph, inputs: Sequence[Tensor], place: Place) -> list[Tensor]:
-        """The outputs of a graph, whose nodes are added.
+        """Adds the nodes of a graph and returns its outputs.
 
         Args:
-          graph: without subgraphs.
-          inputs: of this scope, in the graph's order.
-          place: where it comes from.
+          graph: a graph without subgraphs.
+          inputs: tensors of this scope, in the order of the graph's inputs.
+          place: the source place.
         """
         env = dict(zip(graph.inputs, inputs, strict=True))
         for node in graph.ordered_nodes():
@@ -175,7 +181,7 @@ class Scope:
         return "EXT-CONTROLFLOW" in target.extensions and self.depth < target.limits.MAX_NESTING
 
     def note(self, rewrite: Rewrite) -> None:
-        """Keeps what differs, for the graph's report."""
+        """Records a difference from the function, for `Source.rewrites`."""
         self.notes.setdefault(rewrite)
 
     def graph(self, outputs: Sequence[Tensor]) -> Graph:
@@ -187,11 +193,11 @@ class Scope:
 
 
 def _unused(name: str, taken: dict[str, int]) -> str:
-    """A name that is not taken, which it is from now on: "dot", "dot_1", "dot_2".
+    """Reserves a name that is not taken: "dot", "dot_1", "dot_2".
 
     Args:
-      name: how it begins.
-      taken: how many were made of each name.
+      name: the beginning of the name.
+      taken: the number of names derived from each name in use; is updated.
     """
     found = name
     while found in taken:
@@ -202,9 +208,9 @@ def _unused(name: str, taken: dict[str, int]) -> str:
 
 
 def _identity(value: Value, held: np.ndarray) -> object:
-    """Equal for constants of equal elements; those of different parameters are told apart.
+    """A key that is equal for constants of equal elements from the same parameters.
 
-    Parameters that are equal by chance, as new biases are, may be trained to differ.
+    Parameters that are equal by chance, as new biases are, may differ after training.
     """
     if value.origin is not None and value.origin.moves is not None:
         return value.origin

@@ -1,4 +1,4 @@
-"""Step: what a rule has to write one primitive as operators of TOSA."""
+"""Step: the methods with which a rule writes one primitive as TOSA operators."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Function = Callable[..., Any] | core.ClosedJaxpr
 
 
 class Aval(NamedTuple):
-    """Shape and type of a result."""
+    """Shape and dtype of a result."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -41,15 +41,15 @@ class Aval(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One equation as it becomes nodes.
+    """One equation while it is written as nodes.
 
     Args:
-      scope: the graph that the nodes go to.
-      primitive: name of JAX's, "dot_general".
-      params: of the equation.
-      outs: its results.
-      place: where it comes from.
-      call: writes a JAX function of values, or a jaxpr; for rules in terms of others.
+      scope: the graph that nodes are added to.
+      primitive: the name of JAX's primitive, "dot_general".
+      params: the parameters of the equation.
+      outs: the shapes and dtypes of its results.
+      place: its source place.
+      call: writes a JAX function or a jaxpr on values; for rules in terms of other primitives.
     """
 
     scope: Scope
@@ -61,14 +61,14 @@ class Step:
 
     @property
     def out(self) -> Aval:
-        """The one result."""
+        """The shape and dtype of the only result."""
         (aval,) = self.outs
         return aval
 
     # Operators.
 
     def op(self, op: str, *inputs: Operand | Sequence[int], **options: Any) -> Value:
-        """The result of an operator of one output; see `ops`."""
+        """Adds an operator with one output and returns the output; see `ops`."""
         (output,) = self.ops(op, *inputs, **options)
         return output
 
@@ -79,16 +79,16 @@ class Step:
         dtype: np.dtype | None = None,
         **attributes: Any,
     ) -> tuple[Value, ...]:
-        """The results of an operator.
+        """Adds an operator and returns its outputs.
 
-        Operands that broadcast do so as they are held, and so does the result; others are
-        repeated to their whole shape.
+        Operands and outputs of elementwise operators stay as they are held: broadcast axes have
+        size 1. Operands of all other operators are expanded to their full shape.
 
         Args:
-          op: name in `spec.OPERATORS`.
-          inputs: in the specification's order; numbers are a CONST_SHAPE.
-          dtype: of the result, where the operands leave it open.
-          attributes: by the specification's names.
+          op: the operator's name in `spec.OPERATORS`.
+          inputs: operands in the specification's order; a sequence of ints becomes a CONST_SHAPE.
+          dtype: the output type, if the operands do not determine it.
+          attributes: attributes by the specification's names.
         """
         operator = spec.OPERATORS[op]
         wide = [a for a in operator.inputs if a.dims is None] if operator.is_elementwise else []
@@ -124,7 +124,7 @@ class Step:
     # Values as tensors.
 
     def held(self, value: Value, rank: int | None = None) -> Tensor:
-        """The tensor as it is held; with ones before its shape, up to a rank."""
+        """The tensor of a value as it is held, with leading axes of size 1 up to a rank."""
         shape = value.held_shape
         shape = (1,) * ((rank or len(shape)) - len(shape)) + shape
         if isinstance(value.held, Tensor):
@@ -134,7 +134,7 @@ class Step:
         return self._const(value, np.asarray(value.held).reshape(shape))
 
     def tensor(self, value: Value) -> Tensor:
-        """The whole tensor: TILE repeats what is held once."""
+        """The tensor of a value in its full shape; TILE expands broadcast axes."""
         if not isinstance(value.held, Tensor):
             return self._const(value, value.elements)
         multiples = [n if h != n else 1 for h, n in zip(value.held_shape, value.shape, strict=True)]
@@ -146,7 +146,7 @@ class Step:
         return self._reshaped(small, value.shape)
 
     def whole(self, value: Value) -> Value:
-        """The value, held whole."""
+        """The value, held in its full shape."""
         if value.held_shape == value.shape:
             return value
         if value.is_known:
@@ -166,17 +166,17 @@ class Step:
         return f"{layers}/{self.primitive}_constant" if layers else f"{self.primitive}_constant"
 
     def constant(self, values: Any, dtype: Any = None) -> Value:
-        """A constant of numbers."""
+        """A constant value."""
         return known(np.asarray(values, dtype))
 
     def like(self, number: Any, value: Value) -> Value:
-        """A scalar constant in the type of a value."""
+        """A scalar constant in the dtype of a value."""
         return known(np.asarray(number, value.dtype))
 
-    # Moving elements. Constants are moved here and now.
+    # Moves of elements. Constants are moved at once, without a node.
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
-        """The elements in row-major order, in another shape."""
+        """Reshapes a value, row-major."""
         shape = tuple(int(n) for n in shape)
         if shape == value.shape:
             return value
@@ -194,7 +194,7 @@ class Step:
         return of_tensor(self._reshaped(self.tensor(value), shape))
 
     def transpose(self, value: Value, perms: Sequence[int]) -> Value:
-        """Axis i of the result is axis perms[i] of the value."""
+        """Transposes a value: axis i of the result is axis perms[i] of the value."""
         perms = tuple(int(n) for n in perms)
         shape = tuple(value.shape[axis] for axis in perms)
         held_shape = tuple(value.held_shape[axis] for axis in perms)
@@ -205,12 +205,12 @@ class Step:
             origin = value.origin and value.origin.moved(Transposed(perms))
             return Value(shape, value.dtype, held, origin)
         kept = [axis for axis in perms if value.held_shape[axis] != 1]
-        if kept == sorted(kept):  # Only ones change places.
+        if kept == sorted(kept):  # Only axes of size 1 move.
             return of_tensor(self._reshaped(self.held(value), held_shape), shape)
         return of_tensor(self._transposed(self.held(value), perms), shape)
 
     def broadcast(self, value: Value, shape: Sequence[int], axes: Sequence[int]) -> Value:
-        """Axis i of the value is axes[i] of the result, and is repeated where it is 1 there."""
+        """Broadcasts a value: its axis i becomes axis axes[i] of the result; axes of 1 repeat."""
         shape = tuple(int(n) for n in shape)
         held = [1] * len(shape)
         for axis, n in zip(axes, value.held_shape, strict=True):
@@ -225,7 +225,7 @@ class Step:
         return of_tensor(tensor, shape)
 
     def cast(self, value: Value, dtype: Any) -> Value:
-        """CAST, as TOSA has it: floats become the nearest integers, and saturate."""
+        """Casts a value as TOSA's CAST does: floats round to the nearest integer and saturate."""
         dtype = np.dtype(dtype)
         if dtype == value.dtype:
             return value
@@ -242,7 +242,7 @@ class Step:
         return self.op("CAST", value, dtype=dtype)
 
     def slice(self, value: Value, start: Sequence[int], size: Sequence[int]) -> Value:
-        """A block of elements."""
+        """Slices a block of elements of shape `size` from `start` on."""
         if tuple(size) == value.shape:
             return value
         held = [
@@ -271,7 +271,7 @@ class Step:
     def _slice_in_turn(
         self, value: Value, start: Sequence[int], size: Sequence[int], first: Sequence[int]
     ) -> Value:
-        """A block of elements, along some of the axes first."""
+        """Slices in two steps: along the axes in `first`, then along the rest."""
         axes = range(value.rank)
         begin = [start[axis] if axis in first else 0 for axis in axes]
         part = [size[axis] if axis in first else value.shape[axis] for axis in axes]
@@ -279,14 +279,14 @@ class Step:
         return self.slice(self.slice(value, begin, part), rest, size)
 
     def _reshaped(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """RESHAPE; of what was reshaped before, as it was before."""
+        """RESHAPE, from the input of an earlier RESHAPE if there is one."""
         tensor = self.scope.before_reshape(tensor)
         if tensor.shape == shape:
             return tensor
         return self._node("RESHAPE", tensor, self.scope.const_shape(shape))
 
     def _transposed(self, tensor: Tensor, perms: tuple[int, ...]) -> Tensor:
-        """TRANSPOSE; beyond the ranks that it has, of axes that stay neighbours as one."""
+        """TRANSPOSE; above MAX_RANK, axes that stay neighbours are merged."""
         shape = tensor.shape or ()
         if len(perms) <= MAX_RANK:
             return self._node("TRANSPOSE", tensor, perms=perms)
@@ -310,7 +310,7 @@ class Step:
         return made
 
     def outputs(self, results: Sequence[Value]) -> list[Tensor]:
-        """The outputs of a graph with some results, each computed by a node of its own."""
+        """The output tensors for results; IDENTITY for inputs, constants and repeated tensors."""
         found: dict[str, Tensor] = {}
         for value in results:
             tensor = self.tensor(value)
@@ -326,12 +326,12 @@ class Step:
         values: Sequence[Value],
         write: Callable[[Step, list[Value]], Sequence[Value]],
     ) -> str:
-        """Writes a graph for control flow, and returns its name.
+        """Writes a graph for control flow and returns its name.
 
         Args:
-          name: of the graph.
-          values: of this scope. Those that are not known become inputs, in order, as they are held.
-          write: the results of a step in the graph, and of the values there.
+          name: the name of the graph.
+          values: values of this scope. Unknown ones become inputs, in order, as they are held.
+          write: returns the results, given a step in the subgraph and the values there.
         """
         inner = dataclasses.replace(self, scope=self.scope.nested(name))
         found = [v if v.is_known else inner._input(v) for v in values]
@@ -345,55 +345,58 @@ class Step:
         dtype = self.tosa_type(value.dtype)
         return of_tensor(self.scope.input("input", dtype, value.held_shape), value.shape)
 
-    # Rules in terms of others.
+    # Rules in terms of other primitives.
 
     def jax(self, function: Callable[..., Any], *values: Value) -> Value:
-        """The result of a JAX function, which is traced and written in the place of the step."""
+        """Traces and writes a JAX function in place of the step, and returns its result."""
         (value,) = self.jaxs(function, *values)
         return value
 
     def jaxs(self, function: Function, *values: Value) -> list[Value]:
-        """The results of a JAX function of several, or of a closed jaxpr."""
+        """Writes a JAX function with several results, or a closed jaxpr; returns the results."""
         return self.call(self, function, values)
 
-    # What differs, and what cannot be.
+    # Differences from JAX, and errors.
 
     def note(self, done: str, differs: str) -> None:
-        """Says in the graph's report where results may differ from JAX's."""
+        """Records in the graph's report where results may differ from JAX's."""
         self.scope.note(Rewrite(self.title, done, differs))
 
     def unsupported(self, found: str, wanted: str, instead: str = "") -> UnsupportedError:
-        """The error of what TOSA does not have.
+        """The error to raise for something that TOSA does not have.
 
         Args:
-          found: in the function, "operands of uint8".
-          wanted: in its place, "int8, int16 or a float".
-          instead: what the user could write.
+          found: the construct in the function, "operands of uint8".
+          wanted: the supported alternatives, "int8, int16 or a float".
+          instead: advice to the user.
         """
         hint = f"; {instead}" if instead else ""
         return UnsupportedError(f"{self.title}: {found}, expected {wanted}{hint}")
 
     @property
     def title(self) -> str:
-        """How messages name the equation: primitive, layers, line."""
+        """The equation's name in messages: primitive, layers, line."""
         layers = f" of {self.place.layers}" if self.place.layers else ""
         line = f" ({self.place.line})" if self.place.line else ""
         return f"{self.primitive}{layers}{line}"
 
     def tosa_type(self, dtype: Any) -> DType:
-        """The element type of TOSA.
+        """The TOSA element type for a dtype.
 
         Raises:
-          UnsupportedError: there is none.
+          UnsupportedError: TOSA does not have the type.
         """
-        is_extended = jax.numpy.issubdtype(dtype, jax.dtypes.extended)  # As keys are.
+        is_extended = jax.numpy.issubdtype(dtype, jax.dtypes.extended)  # a random key, for example
         dtype = dtype if is_extended else np.dtype(dtype)
         if dtype not in TOSA_TYPES:
             raise self.unsupported_type(dtype)
         return TOSA_TYPES[dtype]
 
     def unsupported_type(self, dtype: Any) -> UnsupportedError:
-        """The error of an array whose type operators do not have; int64 holds int48 for some."""
+        """The error to raise for an array of a dtype that TOSA does not have.
+
+        It does not offer int64, which only holds int48 for some operators.
+        """
         types = ", ".join(t.name for t in TOSA_TYPES if t != np.int64)
         return self.unsupported(f"an array of {dtype}", types, _INSTEAD.get(str(dtype), ""))
 

@@ -1,4 +1,4 @@
-"""Traces a user's function: its jaxpr, and names for inputs, parameters and outputs."""
+"""Traces a user's function to a jaxpr, with names for inputs, parameters and outputs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tosajax.ops.recording import recording
 
 
 class Traced(NamedTuple):
-    """A function as a jaxpr.
+    """A traced function.
 
     Args:
-      jaxpr: its arguments are the parameters, then the inputs.
-      constants: the arrays that the function has closed over.
+      jaxpr: the jaxpr; its arguments are the parameters, then the inputs.
+      constants: the arrays that the function closes over.
       params: the parameters.
-      inputs: names of the inputs.
-      examples: the arrays of the inputs, or their shapes and types.
-      outputs: names of the outputs.
-      function: of the inputs alone; its result is a list of the outputs.
+      inputs: the names of the inputs.
+      examples: the arrays of the inputs, or their shapes and dtypes.
+      outputs: the names of the outputs.
+      function: the function of the inputs only; returns a list of the outputs.
     """
 
     jaxpr: core.ClosedJaxpr
@@ -43,10 +43,11 @@ def traced(fn: Callable[..., Any], args: Sequence[Any], params: Any | None) -> T
     """Traces a function.
 
     Args:
-      fn: a function, or a pytree that can be called, as modules of Equinox and Flax are; its
-        arrays are parameters then.
-      args: arrays, or shapes and types, in pytrees.
-      params: a pytree, the first argument of `fn`; None if it has none.
+      fn: a function, or a callable pytree, such as a module of Equinox or Flax, whose arrays become
+        parameters.
+      args: pytrees of arrays, or of shapes and dtypes.
+      params: the first argument of `fn`, a pytree whose arrays become parameters; None if `fn` does
+        not take one.
 
     Raises:
       TypeError: something among the arguments is not an array.
@@ -87,7 +88,7 @@ def traced(fn: Callable[..., Any], args: Sequence[Any], params: Any | None) -> T
 
 
 def _argument_names(fn: Callable[..., Any], has_params: bool, count: int) -> list[str]:
-    """The names of the positional arguments that are inputs; "input_0" where there are none."""
+    """The names of the input arguments; "input_0", "input_1" and so on if they have no names."""
     try:
         parameters = [*inspect.signature(fn).parameters.values()]
     except (TypeError, ValueError):
@@ -98,9 +99,10 @@ def _argument_names(fn: Callable[..., Any], has_params: bool, count: int) -> lis
 
 
 def _constants(fn: Callable[..., Any], arrays: Sequence[Any], first: int) -> tuple[Value, ...]:
-    """The arrays that a function has closed over, with their paths in what it has closed over.
+    """The arrays that a function closes over, with their paths in its variables as origins.
 
-    By their content, as JAX copies arrays of NumPy. Their numbers begin with the first.
+    The paths are found by content, as JAX copies NumPy arrays. The arrays' parameter numbers begin
+    at `first`.
     """
     if not arrays:
         return ()
@@ -114,13 +116,13 @@ def _constants(fn: Callable[..., Any], arrays: Sequence[Any], first: int) -> tup
 
 
 def _as(array: Any, dtype: Any) -> Any:
-    """A parameter in the type that it was traced with; keys of random numbers are as they are."""
+    """A parameter in the dtype that it was traced with; random keys stay as they are."""
     is_key = jnp.issubdtype(dtype, jax.dtypes.extended)
     return array if is_key else np.asarray(array, dtype)
 
 
 def _content(array: Any) -> tuple[object, ...]:
-    if jnp.issubdtype(array.dtype, jax.dtypes.extended):  # A key.
+    if jnp.issubdtype(array.dtype, jax.dtypes.extended):  # a random key
         return (id(array),)
     array = np.ascontiguousarray(array)
     digest = hashlib.blake2b(array.view(np.uint8)).digest() if array.size else b""
@@ -128,7 +130,7 @@ def _content(array: Any) -> tuple[object, ...]:
 
 
 def _closed_over(fn: Callable[..., Any]) -> list[tuple[str, Any]]:
-    """The arrays in variables that a function reads, and in the object that a method is of."""
+    """The arrays in the variables that a function reads and in a method's object, with paths."""
     own = inspect.unwrap(fn)
     trees: dict[str, Any] = {"": getattr(own, "__self__", None)}
     if inspect.isfunction(own) or inspect.ismethod(own):
@@ -138,7 +140,7 @@ def _closed_over(fn: Callable[..., Any]) -> list[tuple[str, Any]]:
 
 
 def _output_names(results: Any) -> tuple[str, ...]:
-    """One result is "output", those of a tuple are "output_0" and on, those of a dict its keys."""
+    """The names of the outputs: "output" for a single one, else from their paths in the pytree."""
     named = jax.tree_util.tree_flatten_with_path(results)[0]
     texts = [_text(path) for path, _ in named]
     return tuple(
@@ -147,17 +149,17 @@ def _output_names(results: Any) -> tuple[str, ...]:
 
 
 class Leaves:
-    """A pytree: its arrays, and all else that is part of the function."""
+    """A pytree, split into its arrays and everything else, which is part of the function."""
 
     def __init__(self, tree: Any) -> None:
         self._leaves, self._structure = jax.tree_util.tree_flatten_with_path(tree)
 
     def named(self, name: str) -> list[tuple[str, Any]]:
-        """The arrays, by their paths below a name."""
+        """Pairs of an array's path, which begins with `name`, and the array."""
         return [(_below(name, path), leaf) for path, leaf in self._leaves if _is_array(leaf)]
 
     def filled(self, arrays: Iterator[Any]) -> Any:
-        """The pytree with the next arrays of an iterator."""
+        """The pytree with its arrays replaced by the next ones of an iterator."""
         leaves = [next(arrays) if _is_array(leaf) else leaf for _, leaf in self._leaves]
         return jax.tree_util.tree_unflatten(self._structure, leaves)
 
@@ -178,5 +180,5 @@ def _below(name: str, path: tuple[Any, ...]) -> str:
 
 
 def _text(path: tuple[Any, ...]) -> str:
-    """A path in a pytree, "params/Dense_0/kernel"; without what Flax adds to each variable."""
+    """A path in a pytree, "params/Dense_0/kernel", without the "/value" of Flax variables."""
     return jax.tree_util.keystr(path, simple=True, separator="/").removesuffix("/value")

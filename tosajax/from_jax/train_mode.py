@@ -1,8 +1,8 @@
-"""Signs that a function is a network in training: baked-in randomness, statistics of the batch.
+"""Detects functions in training mode: constant random bits, statistics over the batch.
 
-A function has one value for each set of arguments, so a dropout mask that is drawn from a key
-among the constants is the same in every run of its graph; and a batch norm in training makes the
-outputs of an example depend on its neighbours. Both are read off the jaxpr: nothing is run.
+A graph is a pure function of its inputs, so a dropout mask that is drawn from a constant key is the
+same in every run of the graph; and a batch norm in training mode makes the outputs of one example
+depend on the rest of the batch. Both are found by analysing the jaxpr, without running it.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from tosajax.from_jax.callees import callee, closed
 from tosajax.from_jax.places import Place, place_of
 from tosajax.from_jax.tracing import Traced
 
-# What draws random bits from a key.
+# The primitives that draw random bits from a key.
 _DRAWS = {"random_bits", "threefry2x32", "rng_bit_generator", "random_gamma"}
-# Divisors of a normalization come from these.
+# The primitives that compute the divisor of a normalization.
 _ROOTS = {"rsqrt", "sqrt", "pow"}
 _EVAL = "export it in evaluation mode: model.eval(), train=False, or deterministic=True"
 
 
 @dataclasses.dataclass(frozen=True)
 class _Flow:
-    """What a value is computed of.
+    """The dependencies of a value.
 
     Args:
-      axis: along which the examples of a batch lie; None where they do not lie along one.
-      is_given: whether it depends on an argument.
-      drawn: where random bits were drawn that depend on no argument.
-      mixed: where examples were combined.
-      normalized: those of `mixed` whose result became a root, as a standard deviation is.
-      is_batch: whether a convolution took its examples for a batch.
+      axis: the axis of the examples of a batch; None if they are not along one axis.
+      is_given: whether the value depends on an argument.
+      drawn: the places that draw random bits which depend on no argument.
+      mixed: the places that combine examples.
+      normalized: the places in `mixed` whose result went into a root, as in a standard deviation.
+      is_batch: whether the axis of the examples was the batch axis of a convolution.
     """
 
     axis: int | None = None
@@ -47,7 +47,7 @@ class _Flow:
     is_batch: bool = False
 
     def joined(self, other: _Flow) -> _Flow:
-        """The flow of what is computed of two values, but for its axis."""
+        """The flow of a value computed from two values; its axis is None."""
         return _Flow(
             None,
             self.is_given or other.is_given,
@@ -62,16 +62,16 @@ _NOTHING = _Flow()
 
 
 def signs(found: Traced, *, is_batch: bool) -> Iterator[str]:
-    """Sentences that name what a graph of the function has of training.
+    """Yields a sentence for each sign that the function is in training mode.
 
-    Examples lie along the first dimension of the first input, and of all that have the same one.
-    They count as combined by any sum, maximum, product or sort along it where that dimension is
-    surely a batch, as that of a convolution is, and else, as it may be that of a sequence, by a
-    normalization along it alone.
+    Examples are along the first dimension of the first input, and of all inputs whose first
+    dimension has the same size. If that dimension is certainly a batch (`is_batch`, or a
+    convolution uses it as its batch), any sum, maximum, product or sort along it combines examples.
+    Else it may be a sequence, and only a normalization along it counts.
 
     Args:
       found: the traced function.
-      is_batch: the user says that the first dimension is a batch.
+      is_batch: whether the user declared the first dimension a batch.
     """
     avals = found.jaxpr.in_avals
     inputs = avals[len(found.params) :]
@@ -100,7 +100,7 @@ def signs(found: Traced, *, is_batch: bool) -> Iterator[str]:
 
 
 def _listed(places: frozenset[Place]) -> str:
-    """Places by name, the first few."""
+    """The first four places, as text."""
     texts = sorted({_text(place) for place in places})
     more = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
     return ", ".join(texts[:4]) + more
@@ -112,7 +112,7 @@ def _text(place: Place) -> str:
 
 
 def _results(jaxpr: core.ClosedJaxpr, flows: Sequence[_Flow], outer: Place) -> list[_Flow]:
-    """The flows of the results of a jaxpr, of which the arguments have some."""
+    """The flows of a jaxpr's results, given the flows of its arguments."""
     env: dict[Any, _Flow] = dict(zip(jaxpr.jaxpr.invars, flows, strict=True))
     env.update((var, _NOTHING) for var in jaxpr.jaxpr.constvars)
 
@@ -143,7 +143,7 @@ def _of(eqn: Any, operands: list[_Flow], outer: Place) -> list[_Flow]:
 def _scanned(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
     consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
     body, xs = closed(eqn.params["jaxpr"]), operands[consts + carry :]
-    # A turn takes a slice of the first axis.
+    # An iteration takes a slice along the first axis.
     inside = [dataclasses.replace(x, axis=_less(x.axis)) for x in xs]
 
     def turn(carried: list[_Flow]) -> list[_Flow]:
@@ -172,7 +172,7 @@ def _chosen(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
 
 
 def _settled(flows: Sequence[_Flow], turn: Callable[[list[_Flow]], list[_Flow]]) -> list[_Flow]:
-    """The flows of a loop's state after any number of turns."""
+    """The flows of a loop's state after any number of iterations (the fixed point of `turn`)."""
     state = list(flows)
     while True:
         after = [
@@ -185,7 +185,7 @@ def _settled(flows: Sequence[_Flow], turn: Callable[[list[_Flow]], list[_Flow]])
 
 
 def _computed(eqn: Any, operands: Sequence[_Flow], place: Place) -> list[_Flow]:
-    """The flows of what a primitive gives."""
+    """The flows of the results of a primitive that calls no function."""
     name = eqn.primitive.name
     found = functools.reduce(_Flow.joined, operands, _NOTHING)
     if name in _DRAWS and not found.is_given:
@@ -199,7 +199,7 @@ def _computed(eqn: Any, operands: Sequence[_Flow], place: Place) -> list[_Flow]:
 def _along(
     eqn: Any, operands: Sequence[_Flow], found: _Flow, place: Place, shape: Sequence[int]
 ) -> _Flow:
-    """The flow of a result with the axis of its examples, if they lie along one."""
+    """The flow of a result, with the axis of its examples and the places that combine them."""
     combined, axes = False, set[int]()
     is_convolved = eqn.primitive.name == "conv_general_dilated" and operands[0].axis is not None
     for number, (operand, atom) in enumerate(zip(operands, eqn.invars, strict=True)):
@@ -209,7 +209,7 @@ def _along(
         combined |= is_combined
         if axis is not None:
             axes.add(axis)
-    # Along two axes, each result is one of a pair of examples.
+    # With examples along two axes, each element depends on a pair of examples.
     mixed = found.mixed | {place} if combined or len(axes) > 1 else found.mixed
     is_batch = found.is_batch or (is_convolved and bool(axes))
     return dataclasses.replace(found, axis=min(axes, default=None), mixed=mixed, is_batch=is_batch)
@@ -218,19 +218,19 @@ def _along(
 def _moved(
     eqn: Any, number: int, axis: int, before: Sequence[int], after: Sequence[int]
 ) -> tuple[bool, int | None]:
-    """Whether an equation combines the examples of an operand, and the axis that they then have.
+    """Whether an equation combines the examples of an operand, and their axis in the result.
 
     Args:
       eqn: the equation.
-      number: of the operand.
-      axis: of its examples.
-      before: its shape.
+      number: the index of the operand.
+      axis: the axis of the examples in the operand.
+      before: the shape of the operand.
       after: the shape of the result.
     """
     name, params = eqn.primitive.name, eqn.params
     if name.startswith(("reduce_", "arg")) and "axes" in params:
         axes = [a % len(before) for a in params["axes"]]
-        # All of one example, as the loudest sample of a recording.
+        # A reduction over all of a single example, such as the peak of a recording.
         is_whole = before[axis] == 1 and len(axes) == len(before)
         if axis in axes:
             return not is_whole, None
@@ -257,7 +257,7 @@ def _moved(
             return params["axis"] % len(before) == axis, axis
         case "reduce_window_sum" | "reduce_window_max" | "reduce_window_min" | "reduce_window":
             return params["window_dimensions"][axis] > 1, axis
-    # Elementwise, or moved along other axes.
+    # Elementwise, or a move along other axes.
     is_kept = len(after) == len(before) and after[axis] == before[axis]
     return False, axis if is_kept else None
 
@@ -265,7 +265,7 @@ def _moved(
 def _multiplied(
     params: Mapping[str, Any], number: int, axis: int, eqn: Any
 ) -> tuple[bool, int | None]:
-    """`_moved` of a product."""
+    """`_moved` for dot_general."""
     contracted, batches = params["dimension_numbers"]
     if axis in contracted[number]:
         return True, None
@@ -279,7 +279,7 @@ def _multiplied(
 
 
 def _reshaped(axis: int, before: Sequence[int], after: Sequence[int]) -> int | None:
-    """The axis of a result that has the same elements as one of the operand."""
+    """The axis of the result of a reshape that corresponds to an axis of its operand, if any."""
     ahead = math.prod(before[:axis])
     places = [
         at
@@ -290,16 +290,16 @@ def _reshaped(axis: int, before: Sequence[int], after: Sequence[int]) -> int | N
 
 
 def _less(axis: int | None) -> int | None:
-    """An axis behind the first, without it."""
+    """The number of an axis after the first axis is removed; None if it is the first."""
     return None if axis is None or axis == 0 else axis - 1
 
 
 def _more(axis: int | None) -> int | None:
-    """An axis behind another one."""
+    """The number of an axis after an axis is inserted before it."""
     return None if axis is None else axis + 1
 
 
 def _same(flows: Sequence[_Flow]) -> int | None:
-    """The axis that all have."""
+    """The axis that all flows share; None if they differ."""
     axes = {flow.axis for flow in flows}
     return axes.pop() if len(axes) == 1 else None

@@ -1,4 +1,4 @@
-"""Value: an array of the traced function, as a tensor of the graph or as a constant."""
+"""Value: an array of the traced function, held as a tensor of the graph or as a constant."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from tosajax.dtypes import DType
 from tosajax.graph import Tensor
 
-# The element types of arrays that TOSA has. JAX has a type of its own for int4. An int64 array is
-# an int48 tensor, which only operators of tosajax make.
+# Array dtype -> TOSA element type. JAX has its own dtype for int4. An int64 array is an int48
+# tensor, which only operators of tosajax compute.
 TOSA_TYPES: dict[np.dtype, DType] = {
     np.dtype(ml_dtypes.int4) if dtype is DType.INT4 else dtype.storage: dtype
     for dtype in DType
@@ -25,14 +25,15 @@ ARRAY_TYPES = {dtype: held for held, dtype in TOSA_TYPES.items()}
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """The parameter that a constant was made from.
+    """The parameter that a constant was computed from.
 
     Args:
-      path: of the parameter in the user's pytree, "params/Dense_0/kernel".
-      number: of the parameter among those of the function; the arrays that it has closed over
-        come after them. Two with one path differ in it.
-      moves: what has been done to it, as far as it can be undone. None where it cannot.
-      others: the numbers of other parameters that the elements depend on.
+      path: the path of the parameter in the user's pytree, "params/Dense_0/kernel".
+      number: the index of the parameter among the function's parameters, followed by the arrays it
+        closes over. It distinguishes parameters of equal paths.
+      moves: the invertible operations from the parameter to the constant; None if one of them is
+        not invertible.
+      others: the numbers of all further parameters that the elements depend on.
     """
 
     path: str
@@ -52,13 +53,13 @@ class Origin:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Of all parameters that the elements depend on."""
+        """The numbers of all parameters that the elements depend on."""
         return self.others | {self.number}
 
 
 @dataclasses.dataclass(frozen=True)
 class Reshaped:
-    """Elements kept in their order, from one shape to another."""
+    """A reshape, row-major."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -66,21 +67,21 @@ class Reshaped:
 
 @dataclasses.dataclass(frozen=True)
 class Transposed:
-    """Axes permuted."""
+    """A transposition: axis i of the result is axis perms[i]."""
 
     perms: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Reversed:
-    """Elements backwards along axes."""
+    """A reversal of elements along axes."""
 
     axes: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Sliced:
-    """Elements of a shape from `start` on, below `limit`, in steps."""
+    """A strided slice of an array of shape `before`, from `start` to `limit` (exclusive)."""
 
     before: tuple[int, ...]
     start: tuple[int, ...]
@@ -90,7 +91,7 @@ class Sliced:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Affine:
-    """Each element times a factor, plus an offset; numbers that broadcast with the elements."""
+    """Each element times a factor, plus an offset; both broadcast with the elements."""
 
     factor: np.ndarray
     offset: np.ndarray
@@ -104,12 +105,12 @@ class Value:
     """An array of the traced function.
 
     Args:
-      shape: of the array.
-      dtype: of the array; a key type of JAX for constants alone.
-      held: what there is of it, of the same rank: a tensor, or the elements of a constant. Its
-        dimensions are those of `shape`, or 1 where the array repeats along an axis. So arrays are
-        repeated where an operator needs it, and elementwise operators do not.
-      origin: of a constant, where it was made from a parameter.
+      shape: the shape of the array.
+      dtype: the dtype of the array; JAX's random key types only for constants.
+      held: the data: a tensor of the graph, or the elements of a constant. It has the rank of the
+        array, and size 1 along axes along which the array repeats (broadcast axes), so that arrays
+        are expanded only for operators that need it; elementwise operators do not.
+      origin: the origin of a constant that was computed from a parameter.
     """
 
     shape: tuple[int, ...]
@@ -142,19 +143,19 @@ class Value:
 
     @property
     def scalar(self) -> Any:
-        """The one number that all elements of a constant are; None where they differ."""
+        """The number, if the value is a constant that holds a single one, else None."""
         if self.is_known and math.prod(self.held_shape) == 1:
             return np.asarray(self.held).reshape(())[()]
         return None
 
 
 def known(array: Any, origin: Origin | None = None) -> Value:
-    """A constant."""
+    """The value of a constant array."""
     held = array if isinstance(array, jax.Array) else np.asarray(array)
     return Value(tuple(held.shape), held.dtype, held, origin)
 
 
 def of_tensor(tensor: Tensor, shape: tuple[int, ...] | None = None) -> Value:
-    """The value of a tensor, repeated to a shape."""
+    """The value of a tensor, broadcast to a shape."""
     dims = tuple(tensor.shape or ())
     return Value(dims if shape is None else shape, ARRAY_TYPES[tensor.dtype], tensor)

@@ -1,4 +1,4 @@
-"""Writes a jaxpr as nodes: constants are computed, calls are inlined, primitives have rules."""
+"""Writes a jaxpr as nodes: evaluates constants, inlines calls, applies rules to primitives."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def run(
     place: Place,
     constants: Sequence[Value] | None = None,
 ) -> list[Value]:
-    """The results of a closed jaxpr, written to a scope.
+    """Writes a closed jaxpr to a scope and returns its results.
 
     Args:
-      scope: the graph that nodes go to.
-      jaxpr: the equations.
+      scope: the graph that nodes are added to.
+      jaxpr: the jaxpr.
       args: its arguments.
-      place: where the jaxpr stands, for equations that do not tell.
-      constants: what it has closed over, where more than the arrays is known of them.
+      place: the place of the call, around the places of the equations.
+      constants: the jaxpr's constants with their origins; by default without origins.
     """
     env: dict[Any, Value] = dict(zip(jaxpr.jaxpr.invars, args, strict=True))
     constants = [known(array) for array in jaxpr.consts] if constants is None else constants
@@ -46,7 +46,7 @@ def run(
     for at, eqn in enumerate(jaxpr.jaxpr.eqns):
         results = _written(scope, eqn, [read(atom) for atom in eqn.invars], place)
         env.update(zip(eqn.outvars, results, strict=True))
-        for var in last.get(at, ()):  # Frees what was computed of parameters.
+        for var in last.get(at, ()):  # Frees memory of constants that are no longer read.
             del env[var]
     return [read(atom) for atom in jaxpr.jaxpr.outvars]
 
@@ -56,7 +56,7 @@ def _is_literal(atom: Any) -> bool:
 
 
 def _last_reads(jaxpr: Any) -> dict[int, list[Any]]:
-    """The variables that no equation reads after one, by its number."""
+    """The variables that each equation, by index, is the last one to read; outputs excluded."""
     last = {v: at for at, eqn in enumerate(jaxpr.eqns) for v in eqn.invars if not _is_literal(v)}
     for var in jaxpr.outvars:
         if not _is_literal(var):
@@ -68,12 +68,12 @@ def _last_reads(jaxpr: Any) -> dict[int, list[Any]]:
 
 
 def _written(scope: Scope, eqn: Any, inputs: list[Value], outer: Place) -> list[Value]:
-    """The results of one equation."""
+    """Writes one equation and returns its results."""
     name = eqn.primitive.name
-    if eqn.outvars and all(0 in var.aval.shape for var in eqn.outvars):  # TOSA has no such tensors.
+    if eqn.outvars and all(0 in var.aval.shape for var in eqn.outvars):  # TOSA has no empty tensors
         return [known(np.zeros(var.aval.shape, var.aval.dtype)) for var in eqn.outvars]
     is_moved = name in MOVES and not any(_is_key(value) for value in inputs)
-    is_written = is_moved or name in CALLS or eqn.effects or name == "rng_uniform"  # No two alike.
+    is_written = is_moved or name in CALLS or eqn.effects or name == "rng_uniform"  # random: impure
     if not is_written and all(value.is_known for value in inputs):
         return _computed(eqn, inputs)
     place = _named(place_of(eqn).inside(outer), inputs)
@@ -83,7 +83,7 @@ def _written(scope: Scope, eqn: Any, inputs: list[Value], outer: Place) -> list[
         hint = HINTS.get(name, "compute it outside of the function, or of constants alone")
         raise step.unsupported("a primitive without a rule", "one that TOSA can express", hint)
     if name not in _OF_PLACES and any(map(_is_place, inputs, eqn.invars)):
-        step.tosa_type(np.uint32)  # Raises.
+        step.tosa_type(np.uint32)  # Raises UnsupportedError.
     found = RULES[name](step, *inputs)
     results = [found] if isinstance(found, Value) else list(found)
     for value, aval in zip(results, outs, strict=True):
@@ -93,7 +93,7 @@ def _written(scope: Scope, eqn: Any, inputs: list[Value], outer: Place) -> list[
     return results
 
 
-# What is done with the places that sorted elements had, uint32 in JAX and int32 here.
+# The primitives that accept indices of sorted elements, which are uint32 in JAX and int32 here.
 _OF_PLACES = {*MOVES, *CALLS, "gather", "scatter", "scatter-add"}
 
 
@@ -103,14 +103,14 @@ def _is_place(value: Value, wanted: Any) -> bool:
 
 
 def _is_key(value: Value) -> bool:
-    """Whether it is a random key of JAX, which NumPy does not have."""
+    """Whether a value is a random key of JAX, a type that NumPy does not have."""
     return jax.numpy.issubdtype(value.dtype, jax.dtypes.extended)
 
 
 def _computed(eqn: Any, inputs: Sequence[Value]) -> list[Value]:
-    """The results of an equation of constants, by JAX.
+    """Evaluates an equation on constants with JAX.
 
-    Elementwise ones stay as small as their operands are held.
+    Elementwise results are held with the broadcast axes of their operands.
     """
     is_held = eqn.primitive.name in ELEMENTWISE
     shape = np.broadcast_shapes(*(v.held_shape for v in inputs)) if is_held else None
@@ -122,17 +122,17 @@ def _computed(eqn: Any, inputs: Sequence[Value]) -> list[Value]:
 
 
 def _array(value: Value, shape: tuple[int, ...] | None) -> Any:
-    """The elements of a constant, repeated to a shape, or all without one."""
+    """The elements of a constant, broadcast to a shape, by default its own."""
     shape = value.shape if shape is None else shape
-    if value.rank < len(shape) or value.held_shape == shape:  # A scalar stays one.
+    if value.rank < len(shape) or value.held_shape == shape:  # A scalar stays a scalar.
         return value.held
     return np.broadcast_to(np.asarray(value.held), shape)
 
 
 def _named(place: Place, inputs: Sequence[Value]) -> Place:
-    """The place, with the layer that the first parameter among the inputs belongs to.
+    """The place; if it has no layers, with the layer of the first parameter among the inputs.
 
-    Frameworks that name no scopes still name their parameters.
+    Frameworks without named scopes still name their parameters.
     """
     if place.layers:
         return place
@@ -141,7 +141,7 @@ def _named(place: Place, inputs: Sequence[Value]) -> Place:
 
 
 def call(step: Step, function: Function, values: Sequence[Value]) -> list[Value]:
-    """The results of a function, or of a closed jaxpr, in the place of a step."""
+    """Writes a function or a closed jaxpr in place of a step and returns the results."""
     jaxpr = function if isinstance(function, core.ClosedJaxpr) else _traced(function, values)
     return run(step.scope, jaxpr, values, step.place)
 

@@ -1,4 +1,4 @@
-"""Written: a graph, and where its constants come from."""
+"""Written: a graph, and the origins of its constants."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tosajax.graph import Graph
 
 
 class Written(NamedTuple):
-    """A graph, and the parameters that its constants were made from, by the constants' names.
+    """A graph, and the origins of its constants by name.
 
-    The constant x of a subgraph "body" is "body/x".
+    The constant x of a subgraph "body" has the name "body/x".
     """
 
     graph: Graph

@@ -1,9 +1,9 @@
 """Gradients through exact integer graphs.
 
-An integer tensor is a `QTensor`: the integers that ship, and float32 values that gradients flow
-through. Operators compute the integers of `tosajax.ops`; their gradients are those of the same
-arithmetic on real numbers, where an estimator stands for rounding and saturation.
-`tosajax.differentiable` makes a function of a graph.
+An integer tensor is a `QTensor`: the integers that ship, and float32 values that carry gradients.
+Operators compute the same integers as `tosajax.ops`; their gradients are the gradients of the same
+arithmetic on real numbers, in which an estimator replaces rounding and saturation.
+`tosajax.differentiable` turns a graph into a function.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operators of exact integers with the gradient of another function."""
+"""Operators that return exact integers and have the gradient of a surrogate function."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from tosajax.grad.qtensor import QTensor, payload, shadow
 def exact(
     kernel: Callable[..., jax.Array], *, estimates: bool = False
 ) -> Callable[[Callable[..., jax.Array]], Callable[..., Any]]:
-    """Decorates the surrogate of a kernel: a function of its operands in float32.
+    """Decorates the surrogate of a kernel: a float32 function of the kernel's operands.
 
-    The result takes the operands of the kernel, integers as QTensors. Without QTensors it is the
-    kernel itself; with them it returns the kernel's integers, and the surrogate as their shadow.
+    The decorated function takes the operands of the kernel, with integers as QTensors. Without
+    QTensors it is the kernel itself; with them it returns a QTensor: the integers from the kernel,
+    and the result of the surrogate as their shadow.
 
     Args:
-      kernel: of `tosajax.ops`.
-      estimates: the surrogate takes the keyword `estimate`, for rounding and saturation.
+      kernel: a function of `tosajax.ops`.
+      estimates: whether the surrogate takes the keyword `estimate`, for rounding and saturation.
     """
 
     def decorate(surrogate: Callable[..., jax.Array]) -> Callable[..., Any]:
@@ -42,7 +43,7 @@ def exact(
 
 
 def without_gradient(kernel: Callable[..., jax.Array]) -> Callable[..., QTensor]:
-    """The integers of a kernel, whose gradient is 0."""
+    """A kernel that returns QTensors, whose gradient is 0."""
 
     def call(*operands: Any, **attributes: Any) -> QTensor:
         """0."""
@@ -52,12 +53,12 @@ def without_gradient(kernel: Callable[..., jax.Array]) -> Callable[..., QTensor]
 
 
 def payloads(operands: Any) -> Any:
-    """Operands with integers in the place of QTensors."""
+    """The operands, with each QTensor replaced by its integers."""
     return jax.tree.map(payload, operands, is_leaf=_is_qtensor)
 
 
 def shadows(operands: Any) -> Any:
-    """Operands with shadows in the place of QTensors."""
+    """The operands, with each QTensor replaced by its shadow."""
     return jax.tree.map(shadow, operands, is_leaf=_is_qtensor)
 
 

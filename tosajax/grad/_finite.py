@@ -12,10 +12,10 @@ from tosajax.grad.qtensor import follow
 
 
 def finite(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """An elementwise kernel of floats; where a derivative is infinite or NaN, all of them are 0.
+    """Makes the derivatives of an elementwise float kernel 0 where one of them is not finite.
 
     Args:
-      kernel: of operands of one rank; has finite derivatives where all operands are 1.
+      kernel: takes operands of one rank; its derivatives at operands of 1 are finite.
     """
 
     def call(*operands: jax.Array) -> jax.Array:
@@ -23,7 +23,7 @@ def finite(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
         whole = tuple(jnp.broadcast_arrays(*operands))
         fixed, ones = lax.stop_gradient(whole), tuple(jnp.ones_like(x) for x in whole)
         _, slopes = jax.jvp(kernel, fixed, ones)
-        # The operands are replaced, not the derivatives: 0 times infinity would be NaN.
+        # The operands are replaced, not the derivatives: 0 times infinity is NaN.
         regular = [jnp.where(jnp.isfinite(slopes), x, 1) for x in whole]
         return follow(kernel(*whole), kernel(*regular))
 

@@ -1,4 +1,4 @@
-"""Gradients of activation functions; those of floats are natural but for CLAMP."""
+"""Gradients of activation functions; except for CLAMP, floats have JAX's own gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tosajax.spec.enums import NanMode
 erf, sigmoid, tanh = ops.erf, ops.sigmoid, ops.tanh
 
 
-# Bounds may be traced, or QTensors, to be learned (PACT: Choi et al., 2018).
+# Bounds may be traced, or QTensors, so they can be learned (PACT: Choi et al., 2018).
 Bound = ArrayLike | QTensor
 
 
@@ -30,7 +30,7 @@ def clamp(
     low, high = (
         jnp.asarray(tie(bound)).astype(x.dtype).reshape(()) for bound in (min_val, max_val)
     )
-    # NaN fails every comparison and becomes min_val, which is right for IGNORE.
+    # NaN fails every comparison and becomes min_val, as IGNORE requires.
     side = once((x > high).astype(jnp.int8) - (~(x >= low)).astype(jnp.int8))
     source = jnp.where(side > 0, high, jnp.where(side < 0, low, x))
     if isinstance(input, QTensor):

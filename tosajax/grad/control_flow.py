@@ -1,4 +1,4 @@
-"""Gradient of WHILE_LOOP, also in reverse mode; that of COND_IF is natural."""
+"""Gradient of WHILE_LOOP, in reverse mode too; COND_IF has JAX's own gradient."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def while_loop(
     max_trip_count: int | None = None,
     turns: int | None = None,
 ) -> tuple[Any, ...]:
-    """That of the turns; in reverse mode with `max_trip_count` only, NaN where there are more."""
+    """Through all turns; reverse mode needs `max_trip_count`, and is NaN beyond that many turns."""
     if turns is not None:
         return _repeated(tuple(input_list), body_graph, turns)
     values = ops.while_loop(input_list, cond_graph=cond_graph, body_graph=body_graph)
     if max_trip_count is None:
         return values
 
-    # The loop gives the values, however many turns it takes. A second one of `max_trip_count` turns
-    # gives the derivatives; XLA drops it if nothing asks for them.
+    # The loop computes the values, for any number of turns. A second loop of `max_trip_count` turns
+    # computes the derivatives; XLA removes it if they are not used.
     def turn(values: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
         more = cond_graph(*values).reshape(())
         return lax.cond(more, lambda *v: tuple(body_graph(*v)), lambda *v: v, *values), None
@@ -49,7 +49,7 @@ def while_loop(
 def _repeated(
     values: tuple[Any, ...], body_graph: Callable[..., Sequence[Any]], turns: int
 ) -> tuple[Any, ...]:
-    """The turns of a loop that takes so many: one loop for values and for derivatives."""
+    """Runs a loop with a known number of turns: one loop for values and derivatives."""
 
     def turn(values: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
         return tuple(body_graph(*values)), None

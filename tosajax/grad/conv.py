@@ -1,6 +1,6 @@
-"""Gradients of convolutions: those of the convolution of real numbers.
+"""Gradients of convolutions: the gradients of the convolution of real numbers.
 
-Only the integers must have the same bits in every program, so that the surrogates are XLA's own
+Only the integers must have the same bits in every program; the surrogates may be XLA's own
 convolutions.
 """
 
@@ -24,14 +24,14 @@ from tosajax.ops._follow import follow
 from tosajax.ops._window import Window, window
 from tosajax.ops.routes.loop import MAX_TAPS
 
-# Layouts of input, weight and output.
+# The layouts of input, weight and output.
 _LAYOUTS = {2: ("NHWC", "OHWI", "NHWC"), 3: ("NDHWC", "ODHWI", "NDHWC")}
 
 
 def _convolution(
     kernel: Callable[..., jax.Array],
 ) -> Callable[[Callable[..., jax.Array]], Callable[..., Any]]:
-    """Decorates a function of input and weight less their zero points, and attributes."""
+    """Decorates a convolution of input and weight, less their zero points, and attributes."""
 
     def decorate(sums: Callable[..., jax.Array]) -> Callable[..., Any]:
         def surrogate(*operands: QTensor | jax.Array, **attributes: Any) -> jax.Array:
@@ -116,7 +116,7 @@ def _transposed(
 
 
 def _weights_once(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """XLA fuses this operator with what makes its weights, for each pixel, and with its readers."""
+    """Computes weights once: XLA would fuse their computation into the operator, for each pixel."""
 
     @functools.wraps(operator)
     def call(x: Any, weight: Any, *rest: Any, **attributes: Any) -> Any:

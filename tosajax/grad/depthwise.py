@@ -1,9 +1,9 @@
-"""Depthwise convolutions of real numbers, whose gradients are as cheap as they are.
+"""Depthwise convolutions of real numbers, whose gradients cost as much as the convolution.
 
-XLA:CPU is several times slower with the gradients of its own grouped convolutions, and JAX's of a
-sum over taps compile to two programs for each tap. The convolution, its gradient to the input and
-its gradient to the weight are all linear in both operands, and each one's gradients are the two
-others. So they are three primitives.
+XLA:CPU's gradients of grouped convolutions are several times slower, and JAX's gradients of a sum
+over taps compile to two loops for each tap. The convolution, its gradient to the input and its
+gradient to the weight are each linear in both operands, and the gradients of each one are the
+remaining two. So they are three primitives.
 
 Images are float32 [N, H, W, C], weights [taps, C], the taps in the order of `Window.offsets`.
 """
@@ -24,7 +24,7 @@ from tosajax.ops._window import Window, dynamic_window, pad_spatial, tap
 
 
 def depthwise(x: jax.Array, weight: jax.Array, window: Window) -> jax.Array:
-    """The sum over taps of the input's elements there times a weight; [N, OH, OW, C]."""
+    """The sum over taps of input elements times the tap's weights; [N, OH, OW, C]."""
     return _sums.bind(x, weight, window=window, size=tuple(x.shape[1:-1]))
 
 
@@ -37,7 +37,7 @@ def _of_taps(x: jax.Array, weight: jax.Array, *, window: Window, size: Sequence[
 
 
 def _to_input(y: jax.Array, weight: jax.Array, *, window: Window, size: Sequence[int]) -> jax.Array:
-    """From cotangents of the result: a convolution with the taps in reverse order."""
+    """The input's cotangents, from cotangents of the result: convolves with reversed taps."""
     each = zip(y.shape[1:-1], size, *window, strict=True)
     pads = [
         ((taps - 1) * dilation - low, length - 1 + low - (n - 1) * stride, stride - 1)
@@ -50,7 +50,7 @@ def _to_input(y: jax.Array, weight: jax.Array, *, window: Window, size: Sequence
 
 
 def _to_weight(x: jax.Array, y: jax.Array, *, window: Window, size: Sequence[int]) -> jax.Array:
-    """From cotangents of the result: for each tap, the input's elements there times these."""
+    """The weight's cotangents: for each tap, a sum of input elements times cotangents `y`."""
     del size
     padded, out = pad_spatial(x, window.pad, jnp.float32(0)), y.shape[1:-1]
     one = window._replace(size=(1,) * len(out))
@@ -59,12 +59,12 @@ def _to_weight(x: jax.Array, y: jax.Array, *, window: Window, size: Sequence[int
         values = dynamic_window(padded, list(start), one, out)
         return (tap(values, (0,) * len(out), out, window.stride) * y).sum(range(y.ndim - 1))
 
-    # In turns, so that one program serves all taps.
+    # A loop, so that the taps share one body.
     return lax.map(of_tap, jnp.array([*window.offsets()], jnp.int32))
 
 
 _sums, _inputs, _weights = (Primitive(f"depthwise_{of}") for of in ("sums", "inputs", "weights"))
-# The operands that each is linear in: its gradients by them, given the cotangents and the other.
+# For each primitive, its gradients to both operands, given cotangents and the remaining operand.
 _RULES: dict[Primitive, tuple[Callable[..., jax.Array], ...]] = {
     _sums: (
         _of_taps,
@@ -87,7 +87,7 @@ _RULES: dict[Primitive, tuple[Callable[..., jax.Array], ...]] = {
 def _batched(
     primitive: Primitive, operands: Sequence[jax.Array], axes: Sequence[int | None], **static: Any
 ) -> tuple[jax.Array, int]:
-    """A batch is more images or, where weights have one, more channels."""
+    """Merges a batch into the images or, if the weights are batched, into the channels."""
     first, second = operands
     if axes[1] is None and primitive is not _weights:
         assert axes[0] is not None

@@ -1,4 +1,4 @@
-"""Gradients of elementwise operators of two tensors; those of floats are natural."""
+"""Gradients of elementwise operators of two tensors; floats have JAX's own gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logical_and, logical_or, logical_xor, pow = (
     ops.logical_xor,
     ops.pow,
 )
-# Entries on either side that the slope of an int8 table is fitted to.
+# The number of entries on each side that the slope of an int8 table is fitted to.
 _REACH = 4
 
 
@@ -52,10 +52,10 @@ def mul(input1: Value, input2: Value, shift: Value) -> Any:
 
 @exact(ops.intdiv, estimates=True)
 def intdiv(input1: QTensor, input2: QTensor, *, estimate: Estimator) -> jax.Array:
-    """That of the quotient of real numbers, and the estimator."""
+    """The gradient of the quotient of real numbers, and the estimator."""
     divisor = tie(input2)
     value = tie(input1) / jnp.where(input2.q == 0, jnp.float32(1), divisor)
-    # Truncation rounds the value half a step nearer to 0.
+    # Truncation is rounding of the value moved half a step towards 0.
     nearest = value - lax.stop_gradient(jnp.clip(value, -0.5, 0.5))
     return follow(value, estimate(nearest, -jnp.inf, jnp.inf))
 

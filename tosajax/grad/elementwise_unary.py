@@ -1,4 +1,4 @@
-"""Gradients of elementwise operators of one tensor; those of floats are natural but for ABS."""
+"""Gradients of elementwise operators of one tensor; floats, except in ABS, have JAX's own."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def abs(input1: Value) -> Any:
 
 
 def ceil(input1: jax.Array, *, estimate: Estimator = zero) -> jax.Array:
-    """0; with an estimator of its own, that of rounding x + 1/2."""
+    """0; with an estimator of its own, the estimate for rounding x + 1/2."""
     return follow(ops.ceil(input1), estimate(input1 + 0.5, -jnp.inf, jnp.inf))
 
 
 def floor(input1: jax.Array, *, estimate: Estimator = zero) -> jax.Array:
-    """0; with an estimator of its own, that of rounding x - 1/2."""
+    """0; with an estimator of its own, the estimate for rounding x - 1/2."""
     return follow(ops.floor(input1), estimate(input1 - 0.5, -jnp.inf, jnp.inf))
 
 

@@ -1,7 +1,7 @@
-"""Estimators: derivatives in the place of those of rounding and saturation.
+"""Estimators: surrogate derivatives of rounding and saturation.
 
-Each takes values before rounding, and the range that they are saturated to, and returns the same
-values with a derivative of its own. `clipped_ste` is the default.
+An estimator takes values before rounding and the range they are saturated to, and returns the same
+values with another derivative. `clipped_ste` is the default.
 """
 
 from __future__ import annotations
@@ -20,35 +20,72 @@ Estimator = Callable[[jax.Array, ArrayLike, ArrayLike], jax.Array]
 
 
 def zero(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
-    """Derivative 0: the exact one, almost everywhere."""
+    """Derivative 0: exact almost everywhere.
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> jax.grad(lambda x: grad.zero(x, -128, 127))(3.0).item()
+      0.0
+    """
     del low, high
     return lax.stop_gradient(value)
 
 
 def ste(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
-    """Derivative 1, saturated or not: the straight-through estimator."""
+    """Derivative 1, saturated or not: the straight-through estimator.
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> jax.grad(lambda x: grad.ste(x, -128, 127))(200.0).item()
+      1.0
+    """
     del low, high
     return value
 
 
 def clipped_ste(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
-    """Derivative 1 for low <= value <= high, else 0."""
-    # Without ends nothing is compared.
+    """Derivative 1 for low <= value <= high, else 0.
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> derivative = jax.grad(lambda x: grad.clipped_ste(x, -128, 127))
+      >>> derivative(3.0).item(), derivative(200.0).item()
+      (1.0, 0.0)
+    """
+    # Infinite ends need no comparison.
     if isinstance(low, float) and isinstance(high, float) and low == -math.inf and high == math.inf:
         return value
     return _where((value >= low) & (value <= high), value)
 
 
 def round_window(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
-    """Derivative 1 where the rounded value is in range: up to half a step beyond it."""
+    """Derivative 1 where the rounded value is in range: up to half a step beyond it.
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> derivative = jax.grad(lambda x: grad.round_window(x, -128, 127))
+      >>> derivative(127.25).item(), derivative(127.75).item()
+      (1.0, 0.0)
+    """
     return _where((value >= low - 0.5) & (value < high + 0.5), value)
 
 
 def ewgs(delta: float = 0.1) -> Estimator:
     """`clipped_ste`, its gradient scaled by 1 + delta * sign(gradient) * (value - rounded value).
 
-    Of "Network Quantization with Element-wise Gradient Scaling" (Lee et al., 2021). The sign makes
-    it nonlinear in the tangent, so that it has a reverse mode only.
+    Source: "Network Quantization with Element-wise Gradient Scaling" (Lee et al., 2021). The sign
+    makes it nonlinear in the tangent, so it has only a reverse mode.
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> estimator = grad.ewgs(delta=0.5)
+      >>> jax.grad(lambda x: estimator(x, -128, 127))(3.25).item()
+      1.125
     """
 
     @jax.custom_vjp
@@ -66,9 +103,17 @@ def ewgs(delta: float = 0.1) -> Estimator:
 
 
 def soft_round(temperature: float = 0.25) -> Estimator:
-    """The derivative of a smooth rounding, steeper at the ties the lower the temperature.
+    """The derivative of a smooth rounding; the lower the temperature, the steeper at ties.
 
-    Of "Universally Quantized Neural Compression" (Agustsson and Theis, 2020).
+    Source: "Universally Quantized Neural Compression" (Agustsson and Theis, 2020).
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> estimator = grad.soft_round()
+      >>> derivative = jax.grad(lambda x: estimator(x, -128, 127))
+      >>> bool(derivative(3.5) > derivative(3.0))
+      True
     """
 
     def estimate(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
@@ -81,9 +126,18 @@ def soft_round(temperature: float = 0.25) -> Estimator:
 
 
 def noise(key: jax.Array) -> Estimator:
-    """`clipped_ste` at values moved by uniform noise of one step, as wide as errors of rounding.
+    """`clipped_ste` at values moved by uniform noise one step wide, like rounding errors.
 
-    A key gives the same noise wherever it is used: take a new one for each training step.
+    A key always gives the same noise: use a new key for each training step.
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from tosajax import grad
+      >>> estimator = grad.noise(jax.random.key(0))
+      >>> gradient = jax.grad(lambda x: estimator(x, -128, 127).sum())
+      >>> gradient(jnp.float32([0, 129])).tolist()
+      [1.0, 0.0]
     """
 
     def estimate(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
@@ -94,7 +148,16 @@ def noise(key: jax.Array) -> Estimator:
 
 
 def pwl(width: float = 0.5) -> Estimator:
-    """Rounding as a ramp at each tie, `width` of a step wide, level between; 1 on average."""
+    """Rounding as a ramp at each tie, `width` steps wide, and level between ramps; 1 on average.
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> estimator = grad.pwl()
+      >>> derivative = jax.grad(lambda x: estimator(x, -128, 127))
+      >>> derivative(3.5).item(), derivative(3.0).item()
+      (2.0, 0.0)
+    """
 
     def estimate(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
         from_tie = jnp.abs(value - jnp.floor(value) - 0.5)
@@ -105,5 +168,5 @@ def pwl(width: float = 0.5) -> Estimator:
 
 
 def _where(passes: jax.Array, value: jax.Array) -> jax.Array:
-    """The value, with its gradient only where it passes."""
+    """The value; its gradient is 0 where `passes` is false."""
     return jnp.where(passes, value, lax.stop_gradient(value))

@@ -1,4 +1,4 @@
-"""The operators with their gradients: kernels, estimators, and the rules in words."""
+"""The operators with gradients: kernels, estimators, and the rules in words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ class _Rules(dict[str, str]):
 
 
 def gradient_rules() -> dict[str, str]:
-    """The gradient of every operator, in words; prints as a table."""
+    """The gradient of every operator, in words; prints as a table.
+
+    Example:
+      >>> from tosajax import grad
+      >>> rules = grad.gradient_rules()
+      >>> rules["ADD"]
+      'Linear'
+    """
     return _Rules({name: _rule(name) for name in spec.OPERATORS if hasattr(ops, name.lower())})
 
 
@@ -47,16 +54,16 @@ def kernels(
     safe: bool = False,
     max_trip_count: int | None = None,
 ) -> SimpleNamespace:
-    """A function for each operator, by its name in lower case, of QTensors and floats.
+    """A function of QTensors and floats for each operator, by its name in lower case.
 
-    And those for results that one node alone reads, see `lowering.build.build`. Calls with operands
-    of one kind are traced once.
+    Also the functions for results that a single node reads, see `lowering.build.build`. Calls with
+    operands of the same types and shapes are traced once.
 
     Args:
       estimator: the derivative of rounding and saturation.
       overrides: other estimators, by operator.
-      safe: derivatives that are infinite or NaN are 0.
-      max_trip_count: turns of a loop that reverse mode goes back over.
+      safe: whether infinite and NaN derivatives become 0.
+      max_trip_count: the most turns of a loop that reverse mode can go back.
 
     Raises:
       ValueError: an override names an operator that does not exist or has no estimator.
@@ -69,7 +76,7 @@ def kernels(
         parameters = inspect.signature(kernel).parameters
         if "estimate" in parameters:
             own = parameters["estimate"].default
-            # The exact derivative, 0 almost everywhere, stays unless it is overridden.
+            # These keep the exact derivative, 0 almost everywhere, unless it is overridden.
             chosen = overrides.get(name, own if own is zero else estimator)
             kernel = functools.partial(kernel, estimate=chosen)
         elif name in overrides:
@@ -78,7 +85,7 @@ def kernels(
             kernel = finite(kernel)
         elif "max_trip_count" in parameters:
             kernel = functools.partial(kernel, max_trip_count=max_trip_count)
-        # Operands of control flow are functions of one program.
+        # Operands of control flow are functions, which belong to one program.
         is_shared = operator.chapter != "control_flow"
         found[name.lower()] = shared(kernel) if is_shared else kernel
     if overrides.get("RESCALE", estimator) is clipped_ste:
@@ -89,7 +96,7 @@ def kernels(
 
 
 def _kernel(name: str) -> Callable[..., Any]:
-    """By chapter; operators of floats alone are natural."""
+    """The kernel of an operator in its chapter; operators of floats only use `tosajax.ops`."""
     own = getattr(ops, name.lower())
     chapter = spec.OPERATORS[name].chapter
     try:

@@ -1,10 +1,10 @@
-"""Tensors that a training program computes once, however many of its steps read them.
+"""Makes XLA compute a tensor once, for any number of instructions that read it.
 
-XLA:CPU copies a chain of cheap operations into each step that reads its result. In the reverse mode
-many steps read the results of each layer, and those of all layers after it, so that a deep network
-would be computed again and again: programs grew with the square of its depth. A division counts
-as expensive and is computed once, with all that lies before it; one by -1 has the same bits, but
-for the sign. `lax.optimization_barrier` would not do: XLA:CPU takes it out first.
+XLA:CPU copies a chain of cheap operations into each instruction that reads its result. In reverse
+mode many instructions read the results of a layer, and the results of all later layers depend on
+it: without this module, programs grow with the square of a network's depth. A division counts as
+expensive and is computed once, together with its operands; division by -1 changes only the sign.
+`lax.optimization_barrier` does not help: XLA:CPU removes it before fusion.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tosajax.grad.qtensor import QTensor
 
 
 def once(x: jax.Array) -> jax.Array:
-    """x to the last bit: bool, integers, or float32."""
-    if x.dtype.itemsize == 1:  # LLVM has no vectors for divisions of bytes
+    """x, bit for bit, computed once; bool, integers, or float32."""
+    if x.dtype.itemsize == 1:  # LLVM does not vectorize divisions of bytes
         return once(x.astype(jnp.int16)).astype(x.dtype)
     if jnp.issubdtype(x.dtype, jnp.floating):
         return lax.bitcast_convert_type(once(lax.bitcast_convert_type(x, jnp.int32)), x.dtype)
-    # XLA divides the smallest integer by -1 to itself.
+    # XLA defines the smallest integer divided by -1 as itself.
     return -lax.div(x, np.full((), -1, x.dtype))
 
 
 @jax.custom_jvp
 def once_in_gradients(x: jax.Array, shadow: jax.Array) -> jax.Array:
-    """Integers x: `once` where gradients through their shadow are asked for, else just x.
+    """Integers x: `once(x)` if gradients through their shadow are computed, else x.
 
-    Without gradients it is faster to compute them in each step that reads them.
+    Without gradients it is faster to compute them in each instruction that reads them.
     """
     del shadow
     return x
@@ -51,7 +51,7 @@ def _kept(primals: tuple[jax.Array, jax.Array], tangents: Any) -> tuple[jax.Arra
 
 
 def sums_once(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator whose int32 results, which RESCALEs and their gradients read, are held so."""
+    """Wraps an operator: `held_in_gradients` of its int32 results, which RESCALEs read."""
 
     @functools.wraps(operator)
     def call(*operands: Any, **attributes: Any) -> Any:
@@ -63,17 +63,17 @@ def sums_once(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def held_in_gradients(x: QTensor) -> QTensor:
-    """The same integers, computed once where gradients are asked for."""
+    """The same integers, computed once if gradients are computed."""
     return QTensor(once_in_gradients(x.q, x.shadow), x.shadow)
 
 
 def gradient_once(x: jax.Array) -> jax.Array:
-    """float32 x itself, whose gradient in reverse mode is computed once."""
+    """float32 x; its gradient in reverse mode is computed once."""
     return _passed.bind(x)
 
 
-# Both are linear, and differentiable any number of times. They are primitives because JAX has no
-# function whose transpose alone can be chosen.
+# Both are linear and differentiable any number of times. They are primitives because JAX has no
+# function with a custom transpose only.
 _fenced, _passed = Primitive("once"), Primitive("gradient_once")
 
 

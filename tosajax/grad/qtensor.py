@@ -1,4 +1,4 @@
-"""QTensor: the exact integers of a tensor, with float32 values in their place for gradients."""
+"""QTensor: the exact integers of a tensor, and float32 values that carry gradients."""
 
 from __future__ import annotations
 
@@ -16,15 +16,22 @@ from tosajax.ops._follow import follow
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class QTensor:
-    """Integers, which have no gradients, and their shadow, which has; or FP8 values with one.
+    """Integers, which have no gradients, and their float32 shadow, which has; or FP8 values.
 
-    A shadow never has an effect on integers: the integers computed are those that ship.
+    A shadow never affects integers: the computed integers are the integers that ship.
 
     Args:
-      q: int8 (which also holds int4), int16, int32, int48 held in int64, or float8 where
-        `tosajax.quant` casts to it, because JAX computes gradients of float8 in float8.
+      q: int8 (which also holds int4), int16, int32, int48 held in int64; or float8, which
+        `tosajax.quant` casts to, because JAX computes gradients of float8 in float8.
       shadow: float32, the shape of `q`: the values before rounding and saturation to `q`, or `q`
-        itself. That of a RESCALE's multiplier stands for the scale, multiplier / 2**shift.
+        itself. The shadow of a RESCALE's multiplier is the scale, multiplier / 2**shift.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import grad
+      >>> x = grad.QTensor.of(jnp.int8([1, 2]))
+      >>> x, x.q.dtype.name, x.shadow.tolist()
+      (QTensor(int8[2]), 'int8', [1.0, 2.0])
     """
 
     q: jax.Array
@@ -32,13 +39,13 @@ class QTensor:
 
     @classmethod
     def of(cls, q: jax.Array | np.ndarray) -> QTensor:
-        """Integers and themselves."""
+        """A QTensor whose shadow is its integers."""
         q = q if isinstance(q, jax.Array) else jnp.asarray(q)
         return cls(q, q.astype(jnp.float32))
 
     @classmethod
     def known(cls, q: np.ndarray) -> QTensor:
-        """Integers that kernels see to be constant: zero points of 0 cost nothing."""
+        """A QTensor of constants, as NumPy arrays: kernels skip zero points that are 0."""
         return cls(q, q.astype(np.float32))  # type: ignore[arg-type]
 
     @property
@@ -56,10 +63,10 @@ class QTensor:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Multiplier(QTensor):
-    """The multiplier of a RESCALE, made from a scale that is its shadow: multiplier / 2**shift."""
+    """The multiplier of a RESCALE; its shadow is the scale, multiplier / 2**shift."""
 
 
-# Without this, functions of QTensors cannot be exported.
+# `jax.export` needs this for functions of QTensors.
 export.register_pytree_node_serialization(
     QTensor,
     serialized_name="tosajax.grad.QTensor",
@@ -74,23 +81,33 @@ _T = TypeVar("_T")
 
 
 def payload(x: QTensor | _T) -> jax.Array | _T:
-    """The integers of a QTensor; an array as it is."""
+    """The integers of a QTensor; an array unchanged."""
     return x.q if isinstance(x, QTensor) else x
 
 
 def shadow(x: Value) -> jax.Array:
-    """The shadow of a QTensor; floats as they are."""
+    """The shadow of a QTensor; floats unchanged."""
     return x.shadow if isinstance(x, QTensor) else x
 
 
 def tie(x: QTensor | _T) -> jax.Array | _T:
-    """The integers of a QTensor as float32, with the gradient of its shadow; floats as they are.
+    """The integers of a QTensor as float32, with the gradient of its shadow; floats unchanged.
 
-    Second derivatives need both: a rule is evaluated at the integers, and must not end there.
+    Second derivatives need it: a rule is evaluated at the integers, and its result must still have
+    a gradient.
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from tosajax import grad
+      >>> q = jnp.int8([1, 2])
+      >>> squares = lambda shadow: (grad.tie(grad.QTensor(q, shadow)) ** 2).sum()
+      >>> jax.grad(squares)(jnp.float32([1, 2])).tolist()
+      [2.0, 4.0]
     """
     return follow(x.q.astype(jnp.float32), x.shadow) if isinstance(x, QTensor) else x
 
 
 def tie_scalar(x: Value) -> jax.Array:
-    """`tie` of a zero point, which is a list of one element."""
+    """`tie` of a zero point, an array of one element, as a scalar."""
     return tie(x).reshape(())

@@ -1,4 +1,4 @@
-"""Gradients of reductions; those of floats are natural."""
+"""Gradients of reductions; floats have JAX's own gradients."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Functions that are traced once for all operands of one kind.
+"""Functions that are traced once for all operands of the same types, shapes and attributes.
 
 A deep network calls each operator many times with the same types, shapes and attributes. JAX
-traces, differentiates and lowers a function in `jax.jit` once for all of these calls; XLA puts it
-in the place of each call before it optimizes anything.
+traces, differentiates and lowers a jitted function once for all of these calls; XLA inlines the
+calls before it optimizes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy as np
 from tosajax.ops.routes import platform
 
 _T = TypeVar("_T")
-# Kinds of one function that are kept: more than the largest networks have.
+# The size of a function's cache: more kinds of calls than the largest networks have.
 _KEPT = 1024
 
 
 def shared(function: Callable[..., _T]) -> Callable[..., _T]:
-    """The function, traced once for each kind of operands and attributes.
+    """Wraps a function so that it is traced once for each kind of operands and attributes.
 
-    JAX arrays, also those in trees, are traced. NumPy arrays are constants that the function can
-    compute with while it is traced, as it could without this. All else is static and hashable.
+    JAX arrays, in pytrees too, are traced. NumPy arrays stay constants, which the function can read
+    while it is traced. All other values are static and must be hashable.
     """
 
     @functools.lru_cache(_KEPT)
@@ -42,7 +42,7 @@ def shared(function: Callable[..., _T]) -> Callable[..., _T]:
         leaves, tree = jax.tree.flatten((operands, attributes))
         arrays = [x for x in leaves if isinstance(x, jax.Array)]
         static = [None if isinstance(x, jax.Array) else x for x in leaves]
-        # The platform decides how operators are computed.
+        # Routes of operators depend on the platform.
         key = tree, tuple(map(_key, static)), platform.current()
         return program(_Kind(key, static))(*arrays)
 
@@ -51,13 +51,13 @@ def shared(function: Callable[..., _T]) -> Callable[..., _T]:
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """What calls have in common: all but the values of arrays."""
+    """A kind of calls: everything except the values of arrays."""
 
     key: tuple[Any, ...]
-    static: Sequence[Any] = dataclasses.field(compare=False)  # None in the place of arrays
+    static: Sequence[Any] = dataclasses.field(compare=False)  # None in place of arrays
 
     def fill(self, arrays: Sequence[jax.Array]) -> Any:
-        """The operands and attributes with these arrays."""
+        """The operands and attributes, with these arrays filled in."""
         rest = iter(arrays)
         leaves = [next(rest) if x is None else x for x in self.static]
         return jax.tree.unflatten(self.key[0], leaves)
@@ -67,5 +67,5 @@ def _key(leaf: Any) -> Hashable:
     if isinstance(leaf, np.ndarray | np.generic):
         return np.ndarray, leaf.dtype, leaf.shape, leaf.tobytes()
     if isinstance(leaf, float):
-        return float, leaf.hex()  # 0.0 == -0.0, and NaN is not NaN
+        return float, leaf.hex()  # by bits: 0.0 == -0.0, and NaN != NaN
     return type(leaf), leaf

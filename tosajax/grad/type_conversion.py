@@ -34,7 +34,7 @@ def cast(input: Value, *, out_type: DType, estimate: Estimator = clipped_ste) ->
     if not isinstance(input, QTensor):
         wide = value.astype(jnp.float32)
         return QTensor(result, estimate(wide, *range_of(out_type.storage)))
-    # Narrowing keeps the low bits, so that values out of range are lost.
+    # Narrowing keeps the low bits: values out of range are lost.
     kept = result.astype(input.dtype) == input.q
     source = jnp.where(kept, value, lax.stop_gradient(value))
     return QTensor(result, follow(result.astype(jnp.float32), source))
@@ -66,7 +66,7 @@ def rescale(
     scale = scale.reshape((1,) * (len(input.shape) - 1) + (-1,) if per_channel else ())
     value = _read(input, input_unsigned) - _read(input_zp, input_unsigned).reshape(())
     value = value * scale + _read(output_zp, output_unsigned).reshape(())
-    # int32 does not saturate: a scaled value that is out of its range is not defined.
+    # int32 does not saturate: a scaled value out of its range is undefined.
     is_wide = output_zp.dtype == np.int32
     ends = (-math.inf, math.inf) if is_wide else range_of(output_zp.dtype, unsigned=output_unsigned)
     result = estimate(value, *ends)
@@ -74,11 +74,11 @@ def rescale(
 
 
 def rescale_before_clamp(*operands: Any, **attributes: Any) -> Any:
-    """RESCALE with the default estimator, for a CLAMP that alone reads it.
+    """RESCALE with the default estimator, if its only reader is a CLAMP.
 
-    The CLAMP, whose bounds lie within the type, stops the gradients that saturation would stop.
+    The bounds of the CLAMP lie within the type, so it stops every gradient that saturation stops.
     """
-    # Unsigned values have no CLAMP in their own range.
+    # CLAMP has signed bounds: it does not limit the range of unsigned values.
     estimate = clipped_ste if attributes["output_unsigned"] else ste
     return rescale(*operands, estimate=estimate, **attributes)
 
@@ -92,7 +92,7 @@ def _scale(multiplier: QTensor, shift: QTensor) -> jax.Array:
 
 
 def _read(x: QTensor, unsigned: bool) -> jax.Array:
-    """The numbers that the bits stand for."""
+    """The values of the bits, read as signed or unsigned."""
     if not unsigned:
         return tie(x)
     return tie(x) + jnp.where(x.q < 0, jnp.float32(2 ** (8 * x.dtype.itemsize)), jnp.float32(0))

@@ -1,4 +1,4 @@
-"""Graphs as frozen data, and facts about them."""
+"""Graphs as frozen data, and analyses of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whether two graphs are the same but for names, locations and the order of their nodes.
+"""Compares graphs, ignoring names, locations and the order of nodes.
 
-Formats keep different names: one graph in two of them is the same in this sense.
+Formats keep different names, so this is how one graph in two formats is compared.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from tosajax.graph.model import Graph, Node, Tensor
 
 
 def difference(first: Graph, second: Graph) -> str | None:
-    """The first difference between two graphs but for names, in words; None if there is none.
+    """The first difference between two graphs apart from names, in words; None if they agree.
 
-    Inputs and outputs count by position, other tensors by the nodes that make them. Nodes that
-    lead to no output count by their operators. Names of variables do count. An attribute that is
-    left out has its default.
+    Inputs and outputs are matched by position, all other tensors by the nodes that compute them.
+    Nodes without outputs (VARIABLE_WRITE) are compared in order, nodes that nothing depends on only
+    by the number of each operator. Names of variables are compared. A missing attribute has its
+    default.
     """
     return next(_differences(first, second), None)
 
@@ -39,7 +40,7 @@ def _differences(first: Graph, second: Graph) -> Iterator[str]:
 
 
 def _operators(graph: Graph) -> Counter[str]:
-    """Counts of operators; not of constants, as equal ones may be one."""
+    """Counts of operators, without constants, as equal constants may be shared."""
     return Counter(n.op for n in graph.nodes if n.op not in spec.CONSTANT_OPERATORS)
 
 
@@ -48,7 +49,7 @@ def _listed(counts: Counter[str]) -> str:
 
 
 class _Comparison:
-    """Two graphs, and the pairs of tensors that are to be the same."""
+    """Matches the tensors of two graphs in pairs, from the outputs back."""
 
     def __init__(self, first: Graph, second: Graph) -> None:
         self._graphs = first, second
@@ -64,13 +65,13 @@ class _Comparison:
             for pair in pairs:
                 yield from self._reached(*pair)
         ends = [[n for n in graph.nodes if not n.outputs] for graph in self._graphs]
-        for pair in zip(*ends, strict=False):  # writes of variables, in their order
+        for pair in zip(*ends, strict=False):  # VARIABLE_WRITEs, in their order
             yield from self._nodes(*pair)
         while self._left:
             yield from self._made(*self._left.pop())
 
     def _reached(self, one: str, other: str) -> Iterator[str]:
-        """Compares two tensors, and leaves the nodes that make them for later."""
+        """Compares two tensors, and queues the nodes that compute them."""
         first, second = self._graphs[0].tensors.get(one), self._graphs[1].tensors.get(other)
         if first is None or second is None:
             if first is not second:
@@ -78,7 +79,7 @@ class _Comparison:
             return
         yield from _of_tensors(first, second)
         if first.values is not None and first.variable is None:
-            return  # equal constants may be one
+            return  # equal constants may be shared
         if one in self._pairs or other in self._back:
             if self._pairs.get(one) != other:
                 found = self._pairs.get(one, "another tensor")
@@ -89,7 +90,7 @@ class _Comparison:
             self._left.append((one, other))
 
     def _made(self, one: str, other: str) -> Iterator[str]:
-        """Compares the nodes that make two tensors."""
+        """Compares the nodes that compute two tensors."""
         first, second = self._makers[0].get(one), self._makers[1].get(other)
         if first is None or second is None:
             if first is not second:
@@ -123,7 +124,7 @@ class _Comparison:
 
 
 def _attribute(node: Node, name: str) -> Any:
-    """The value of an attribute, by default that of the operator table."""
+    """The value of an attribute, or its default in the operator table."""
     operator = spec.OPERATORS.get(node.op)
     defaults = {a.name: a.default for a in operator.attributes} if operator else {}
     return node.attributes.get(name, defaults.get(name))
@@ -139,7 +140,7 @@ def _of_tensors(one: Tensor, other: Tensor) -> Iterator[str]:
 
 
 def _bits(value: Any) -> Any:
-    """What two equal attributes or values have in common: bits of floats, NaN included."""
+    """A key that is equal for equal attributes or values; arrays compare by their bits (NaN)."""
     if isinstance(value, np.ndarray | np.generic):
         return str(value.dtype), value.shape, np.ascontiguousarray(value).tobytes()
     return value

@@ -1,4 +1,4 @@
-"""Graphs made of other graphs: new names, nodes one by one, no leftovers."""
+"""Edits graphs: new names, node by node rewriting, removal of unread constants and tensors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.locations import matches
 
-# The nodes in place of one; None for a node of another kind. Raises ValueError, with the reason,
-# for one of the right kind that has to stay.
+# Returns the nodes that replace a node, or None if the node is not of the kind to change. Raises
+# ValueError, with the reason, if it is of that kind and has to stay.
 Change = Callable[["Draft", Node], Sequence[Node] | None]
 
 
 class Draft:
-    """The tensors of a graph, and the nodes that are made of its own."""
+    """A graph being rewritten: the original graph, all tensors so far, and the new nodes."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -27,14 +27,14 @@ class Draft:
         self.nodes: list[Node] = []
 
     def const(self, name: str, values: ArrayLike, dtype: DType) -> str:
-        """Adds a CONST, by the name or, if that is taken, one like it."""
+        """Adds a CONST and returns its name: `name`, or a similar one if it is taken."""
         array = np.asarray(values)
         tensor = self._add(Tensor(unused(name, self.tensors), dtype, array.shape, array))
         self.nodes.append(Node("CONST", (), (tensor,)))
         return tensor
 
     def tensor(self, name: str, dtype: DType, shape: tuple[int, ...] | None) -> str:
-        """Declares a tensor to be computed, by the name or, if that is taken, one like it."""
+        """Declares a computed tensor; returns its name: `name`, or a similar one if it is taken."""
         return self._add(Tensor(unused(name, self.tensors), dtype, shape))
 
     def finished(self) -> Graph:
@@ -57,16 +57,16 @@ class Draft:
 def rewritten(graph: Graph, where: str | None, kind: str, change: Change) -> Graph:
     """The graph with the nodes of one kind changed, subgraphs included.
 
-    Nodes that cannot be changed stay as they are, unless none can.
+    Nodes that cannot be changed stay as they are; it is an error if none can be changed.
 
     Args:
-      graph: legal.
+      graph: a legal graph.
       where: a regular expression, found in the nodes' outputs or locations; None for all.
-      kind: of the nodes to change, in messages: "RESCALE".
-      change: makes the nodes in place of one.
+      kind: the kind of nodes to change, for messages: "RESCALE".
+      change: the function that returns the nodes in place of one.
 
     Raises:
-      ValueError: no node of the kind matches `where`, or none that does can be changed.
+      ValueError: no node of the kind matches `where`, or no matching one can be changed.
     """
     refused: list[str] = []
     found, count = in_all_parts(graph, lambda part: _changed(part, where, change, refused))
@@ -77,14 +77,14 @@ def rewritten(graph: Graph, where: str | None, kind: str, change: Change) -> Gra
 
 
 def unused(name: str, taken: Collection[str]) -> str:
-    """A name that is not taken."""
+    """The name, with primes appended until it is not taken."""
     while name in taken:
         name += "'"
     return name
 
 
 def in_all_parts(graph: Graph, change: Callable[[Graph], tuple[Graph, int]]) -> tuple[Graph, int]:
-    """The graph and all its subgraphs changed, and the sum of the numbers that `change` gives."""
+    """The graph and all its subgraphs changed, and the sum of the counts that `change` returns."""
     main, count = change(graph)
     parts = {name: in_all_parts(part, change) for name, part in graph.subgraphs.items()}
     subgraphs = {name: part for name, (part, _) in parts.items()}
@@ -94,7 +94,7 @@ def in_all_parts(graph: Graph, change: Callable[[Graph], tuple[Graph, int]]) -> 
 def _changed(
     graph: Graph, where: str | None, change: Change, refused: list[str]
 ) -> tuple[Graph, int]:
-    """A graph, its subgraphs as they were, and how many of its nodes were changed."""
+    """The graph with its nodes changed, and their number; subgraphs stay unchanged."""
     draft, count = Draft(graph), 0
     for node in graph.ordered_nodes():
         nodes = None

@@ -1,6 +1,6 @@
-"""Locations of nodes, in the user's own words.
+"""Locations of nodes: short descriptions, and lookup of tensors by them.
 
-Each producer has its own form: ExecuTorch writes a JSON object with the Python stack, TFLite's
+The form depends on the producer: ExecuTorch writes a JSON object with the Python stack, TFLite's
 converter an MLIR location with the name of the TFLite tensor.
 """
 
@@ -19,14 +19,14 @@ from tosajax.graph import Graph, Node
 _NAMED = re.compile(r'"((?:[^"\\]|\\.)*)"\("[^"]*":\d+:\d+\)')
 _PLACE = re.compile(r'"([^"]*)":(\d+):\d+')
 _FRAME = re.compile(r'File "([^"]*)", line (\d+)')
-# Names of a node in the programs of PyTorch that led to it, each with the pass that followed; the
-# oldest first.
+# The nodes of PyTorch's programs that a node was lowered from, oldest first: pairs of the node's
+# name and the pass that followed.
 Trace = tuple[tuple[str, str], ...]
 _LIBRARY = ("site-packages/", "dist-packages/")
 
 
 def described(location: str | None) -> str:
-    """A location in a few words: a tensor's name, or "model.py:23 y = self.conv(x) [conv]"."""
+    """A short form of a location: a tensor's name, or "model.py:23 y = self.conv(x) [conv]"."""
     if not location:
         return ""
     if location.startswith("{"):
@@ -39,7 +39,7 @@ def described(location: str | None) -> str:
 
 
 def tensors_at(graph: Graph) -> dict[str, list[str]]:
-    """The tensors computed at each named location, in order."""
+    """The tensors computed at each named MLIR location, in order."""
     found: dict[str, list[str]] = {}
     for node in graph.ordered_nodes():
         if named := _NAMED.findall(node.location or ""):
@@ -48,12 +48,13 @@ def tensors_at(graph: Graph) -> dict[str, list[str]]:
 
 
 def tensors_by_names(graph: Graph) -> list[dict[str, list[str]]]:
-    """The tensors computed at each place, by the names that users may know it by.
+    """The tensors computed at each location, by the names that users may know it by.
 
     Returns:
-      A dictionary for each kind of name: names in the locations of TFLite's converter; those of
-      nodes in PyTorch's exported program, and in the programs made of it later; paths of modules,
-      with all tensors computed inside; and the words of `described`. Tensors are in order.
+      A dictionary for each kind of name, in this order: names in the locations of TFLite's
+      converter; node names in PyTorch's exported program; node names in the programs lowered from
+      it; paths of modules, with all tensors computed inside; texts of `described`. Tensors are in
+      order.
     """
     kinds: list[dict[str, list[str]]] = [tensors_at(graph), {}, {}, {}, {}]
     for node in graph.ordered_nodes():
@@ -69,17 +70,17 @@ def tensors_by_names(graph: Graph) -> list[dict[str, list[str]]]:
 
 
 def trace_of(entries: Any) -> Trace:
-    """The nodes of PyTorch that a node was made of, from its `node_trace`, the newest first."""
+    """The Trace of a `node_trace`, ExecuTorch's list of PyTorch nodes, newest first."""
     found = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
     return tuple((str(e.get("name")), str(e.get("pass_name"))) for e in reversed(found))
 
 
 def tensors_by_traces(graph: Graph, traces: Set[Trace]) -> dict[Trace, list[str]]:
-    """The tensors that were made of each node of PyTorch, in order.
+    """The tensors that each node of PyTorch was lowered to, in order.
 
     Args:
-      graph: of ExecuTorch, with locations.
-      traces: to find. Programs made later have longer ones, with the same start.
+      graph: a graph of ExecuTorch, with locations.
+      traces: the traces to find. Programs of later passes have longer traces with the same start.
     """
     lengths = sorted({len(trace) for trace in traces})
     found: dict[Trace, list[str]] = {}
@@ -110,20 +111,20 @@ def matches(node: Node, where: str | None) -> bool:
 
 
 def _names_of_torch(location: str) -> list[list[str]]:
-    """Names of ExecuTorch: of the exported node, of nodes made of it, and paths of modules."""
+    """Names in a location of ExecuTorch: exported node, nodes lowered from it, module paths."""
     try:
         info = json.loads(location)
     except ValueError:
         return [[], [], []]
     torch = _entry(info, "torch_info")
-    # The newest first; the names of operators that TOSA's own nodes have are those of tensors.
+    # Newest first. A TOSA node's own name is its tensor's name.
     nodes = [name for name, _ in trace_of(_entry(torch, "node_trace"))[::-1]]
     stack = _entry(torch, "nn_module_stack")
     return [nodes[-1:], nodes[:-1], [path for path in _modules(stack) if path]]
 
 
 def _of_stack(location: str) -> str:
-    """The innermost line of the user's code in a stack of ExecuTorch; "" without one."""
+    """The innermost line of the user's code in a stack of ExecuTorch; "" if there is none."""
     try:
         info = json.loads(location)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Graph: a TOSA graph as frozen data, from any file or builder."""
+"""A TOSA graph as frozen data, independent of file formats: Graph, Node, Tensor, Quantization."""
 
 from __future__ import annotations
 
@@ -21,8 +21,14 @@ DYNAMIC = -1  # a dimension that is not known yet
 
 
 def shape_fits(shape: Sequence[int], declared: Sequence[int] | None) -> bool:
-    """Whether a shape is the declared one: DYNAMIC takes any size, None any rank."""
-    if declared is None or shape == declared:  # As it is in most calls of a program.
+    """Whether a shape matches a declared one: DYNAMIC matches any size, None any rank.
+
+    Example:
+      >>> from tosajax.graph import DYNAMIC, shape_fits
+      >>> shape_fits((8, 4), (DYNAMIC, 4)), shape_fits((8, 4), (DYNAMIC, 5))
+      (True, False)
+    """
+    if declared is None or shape == declared:  # the usual case when a program is called
         return True
     return len(shape) == len(declared) and all(
         d in (DYNAMIC, n) for d, n in zip(declared, shape, strict=True)
@@ -34,13 +40,18 @@ class Tensor:
     """One tensor or shape of a graph.
 
     Args:
-      name: unique in its graph.
-      dtype: element type; DType.SHAPE for a shape.
-      shape: dimensions, DYNAMIC where not known; None for an unranked tensor. A shape of rank
-        n is a list, (n,).
-      values: elements in `dtype.storage`, for the output of CONST and CONST_SHAPE (and the
+      name: the name, unique in its graph.
+      dtype: the element type; DType.SHAPE for a shape.
+      shape: dimensions, DYNAMIC where not known; None for an unranked tensor. For a shape of rank
+        n, (n,).
+      values: the elements in `dtype.storage`, for the output of CONST and CONST_SHAPE (and the
         initial value of a variable), else None.
-      variable: the name of the variable that the tensor stands for, if it does.
+      variable: the name of the variable that the tensor stands for, else None.
+
+    Example:
+      >>> import tosajax
+      >>> tosajax.Tensor("x", tosajax.DType.INT8, (-1, 4))
+      Tensor('x', INT8[?,4])
     """
 
     name: str
@@ -56,7 +67,7 @@ class Tensor:
             object.__setattr__(self, "values", frozen)
 
     def __eq__(self, other: object) -> bool:
-        """Bit for bit: NaN equals itself, 0.0 differs from -0.0."""
+        """Compares bit for bit: NaN equals itself, 0.0 differs from -0.0."""
         if not isinstance(other, Tensor):
             return NotImplemented
         mine, theirs = self._key(), other._key()
@@ -66,7 +77,7 @@ class Tensor:
         return hash(self._key())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By the constructor, which freezes the values of a copy.
+        # Through the constructor, so that the values of a copy are read-only again.
         return Tensor, (self.name, self.dtype, self.shape, self.values, self.variable)
 
     def _key(self) -> tuple:
@@ -84,18 +95,24 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """One operator of a graph; tensors by name, in the order of the specification.
+    """One operator of a graph; it names its tensors in the order of the specification.
 
     Attributes hold Python values: int, bool, str, bytes, tuple of int, an enumeration of
     `tosajax.spec`, a DType for acc_type, the name of a subgraph, and for CLAMP's bounds a scalar
-    of the element type's storage. The output of CONST and CONST_SHAPE has their `values`.
+    of the element type's storage. CONST and CONST_SHAPE have no attribute for their values: their
+    output tensor holds them.
+
+    Example:
+      >>> import tosajax
+      >>> tosajax.Node("REVERSE", ("x",), ("y",), {"axis": 1})
+      Node(REVERSE, (x) -> (y), axis=1)
     """
 
     op: str
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    location: str | None = None  # the producer's own words on where the node comes from
+    location: str | None = None  # the node's origin, as the producer writes it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(self.inputs))
@@ -114,7 +131,7 @@ class Node:
 
     @property
     def title(self) -> str:
-        """How messages name the node: operator and first output."""
+        """The node's name in messages: operator and first output."""
         return f"{self.op} {self.outputs[0]!r}" if self.outputs else self.op
 
     def __eq__(self, other: object) -> bool:
@@ -133,12 +150,17 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class Rewrite:
-    """What a reader made of something that TOSA 1.0 does not have.
+    """A reader's replacement for something that TOSA 1.0 does not have.
 
     Args:
       place: the node or tensor, as messages name it.
-      done: what stands in the graph instead.
-      differs: where results may differ from those of the source; "" where they do not.
+      done: the replacement in the graph, in words.
+      differs: the cases in which results may differ from the source's; "" if there are none.
+
+    Example:
+      >>> import tosajax
+      >>> print(tosajax.Rewrite("RESIZE 'y'", "cast to int32", "rounded once more"))
+      RESIZE 'y': cast to int32; rounded once more
     """
 
     place: str
@@ -150,12 +172,17 @@ class Rewrite:
 
 
 class Agreement(NamedTuple):
-    """How far an output of a graph is from that of the function it was exported from.
+    """The difference between an output of an exported graph and the same output of its function.
 
     Args:
-      output: name.
+      output: the output's name.
       ulp: the largest difference in a run of both, in units in the last place of the output's
-        largest element; 0 for equal ones.
+        largest element; 0 if the outputs are equal.
+
+    Example:
+      >>> import tosajax
+      >>> print(tosajax.Agreement("output", 0.0))
+      output: equal
     """
 
     output: str
@@ -167,14 +194,20 @@ class Agreement(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where a graph comes from.
+    """The origin of a graph.
 
     Args:
-      format: of the file, as "TOSA flatbuffer".
-      version: of the format.
-      producer: the program that wrote it, as far as the file says.
-      rewrites: what the graph has in the place of what TOSA 1.0 does not have.
-      agreement: of the outputs of an exported graph with its function, where both were run.
+      format: the file's format, such as "TOSA flatbuffer".
+      version: the format's version.
+      producer: the program that wrote the file, as far as the file names it.
+      rewrites: the reader's replacements for things that TOSA 1.0 does not have.
+      agreement: the differences between an exported graph and its function, by output, if both
+        were run.
+
+    Example:
+      >>> import tosajax
+      >>> tosajax.Builder().graph([]).source.format
+      'tosajax'
     """
 
     format: str = "tosajax"
@@ -186,19 +219,25 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Quantization:
-    """The real numbers that the integers of a tensor stand for.
+    """The mapping from a tensor's integers to real numbers.
 
-    real = scale * (integer - zero_point), by channel where there are several scales.
+    real = scale * (integer - zero_point), per channel if there are several scales.
 
     Args:
-      scale: positive and finite; one, or one for each channel.
-      zero_point: integers, one or as many; unsigned for tensors that operators read as unsigned.
-      axes: of the channels, ascending; scales run along them, fastest along the last one. () for
-        one scale.
-      bounds: the smallest and largest integer, where they are not those of the type.
+      scale: positive finite numbers; one, or one for each channel.
+      zero_point: integers, one or as many as scales; unsigned for tensors that operators read as
+        unsigned.
+      axes: the channel axes, ascending; scales run along them, the last axis fastest. () for one
+        scale.
+      bounds: the smallest and largest integer, if they differ from the type's limits.
 
     Raises:
-      ValueError: the numbers do not fit each other.
+      ValueError: the arguments contradict each other or are out of range.
+
+    Example:
+      >>> import tosajax
+      >>> tosajax.Quantization(scale=(0.5,), zero_point=(-128,))
+      Quantization(scale 0.5, zero point -128)
     """
 
     scale: tuple[float, ...]
@@ -217,7 +256,7 @@ class Quantization:
                 raise ValueError(f"bounds are {low} and {high}, expected the smaller one first")
             object.__setattr__(self, "bounds", (low, high))
         with np.errstate(over="ignore"):
-            single = np.asarray(self.scale, np.float32)  # division by them is in float32
+            single = np.asarray(self.scale, np.float32)  # `quantize` divides in float32
         if not self.scale or not ((single > 0) & np.isfinite(single)).all():
             raise ValueError(
                 f"scale is {_some(self.scale)}, expected positive finite numbers of float32"
@@ -232,12 +271,12 @@ class Quantization:
 
     @property
     def of_all(self) -> tuple[float, int] | None:
-        """The scale and the zero point, where there is one of each."""
+        """The scale and the zero point, if there is one of each, else None."""
         (scale, *more), (zero_point, *others) = self.scale, self.zero_point
         return None if more or others else (scale, zero_point)
 
     def fits(self, tensor: Tensor) -> bool:
-        """Whether a tensor can have it: integers, with as many channels as there are scales."""
+        """Whether a tensor can have it: an integer type, with one scale or one for each channel."""
         if not tensor.dtype.is_integer:
             return False
         low, high = -(1 << (tensor.dtype.bits - 1)), (1 << tensor.dtype.bits) - 1
@@ -266,13 +305,19 @@ class Quantization:
 class Graph:
     """Operators and tensors, with the subgraphs that control flow refers to by name.
 
-    Nodes may stand in any order; `ordered_nodes` sorts them. `source` does not count in equality.
+    Nodes may be in any order; `ordered_nodes` sorts them. Equality ignores `source`.
 
-    `quantization` has the real numbers that integers of tensors stand for, by name. No operator
+    `quantization` maps tensor names to the scales and zero points of their integers. No operator
     uses it: it is for real inputs, for results in real numbers, and for comparisons. Entries that
-    fit no tensor of the graph are left out, so that a graph made of another one keeps those that
-    are true. A transformation that changes the meaning of a tensor's integers has to change its
-    entry.
+    fit no tensor of the graph are dropped, so that a graph derived from another keeps the valid
+    ones. A transformation that changes the meaning of a tensor's integers has to change its entry.
+
+    Example:
+      >>> import tosajax
+      >>> x, y = (tosajax.Tensor(name, tosajax.DType.INT8, (1, 4)) for name in "xy")
+      >>> node = tosajax.Node("REVERSE", ("x",), ("y",), {"axis": 1})
+      >>> tosajax.Graph(("x",), ("y",), {"x": x, "y": y}, (node,))
+      Graph('main', (x: INT8[1,4]) -> (y: INT8[1,4]), 1 node)
     """
 
     inputs: tuple[str, ...]
@@ -315,7 +360,7 @@ class Graph:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether a tensor has a dimension, or a rank, that is not known yet."""
+        """Whether a tensor has an unknown dimension or rank, subgraphs included."""
         return any(
             tensor.shape is None or DYNAMIC in tensor.shape
             for graph in self.walk()
@@ -323,9 +368,9 @@ class Graph:
         )
 
     def ordered_nodes(self) -> tuple[Node, ...]:
-        """The nodes, each after those it reads from.
+        """The nodes in topological order: each after the nodes it reads from.
 
-        Keeps the file's order where it is one already.
+        Keeps the order of `nodes` if it is a topological one.
 
         Raises:
           TosaError: the nodes form a cycle.
@@ -337,17 +382,26 @@ class Graph:
         return self.nodes if _in_order(self.nodes) else _sorted(self.nodes)
 
     def quantized(self, *inputs: np.ndarray, clip: bool = False) -> tuple[np.ndarray, ...]:
-        """Inputs for a call, with real numbers as integers where `quantization` has their scale.
+        """Quantizes the inputs for a call that have an entry in `quantization`.
 
         Args:
           inputs: one array for each input of the graph; several examples lie along the first
-            dimension, or on axes before those of the input. Arrays of other types, and those of
-            inputs without a scale, stay as they are.
+            dimension, or along axes before the input's. Arrays that are not floats, and inputs
+            without a scale, stay as they are.
           clip: see `graph.quantization.integers_of`.
 
         Raises:
-          TypeError: there are more or fewer inputs.
-          ValueError: a real number is NaN, or many are beyond the range of a scale.
+          TypeError: the number of inputs is not the graph's.
+          ValueError: a real number is NaN, or many are out of the range of a scale.
+
+        Example:
+          >>> import numpy as np
+          >>> import tosajax
+          >>> x = tosajax.Tensor("x", tosajax.DType.INT8, (2,))
+          >>> scale = tosajax.Quantization((0.5,), (-1,))
+          >>> graph = tosajax.Graph(("x",), ("x",), {"x": x}, (), quantization={"x": scale})
+          >>> graph.quantized(np.float32([0.5, 3]))[0].tolist()
+          [0, 5]
         """
         from tosajax.graph.quantization import integers_of
         from tosajax.graph.zero_points import unsigned_tensors
@@ -366,7 +420,7 @@ class Graph:
         return tuple(map(integers, self.input_tensors, map(np.asarray, inputs)))
 
     def walk(self) -> Iterator[Graph]:
-        """This graph and all subgraphs."""
+        """Yields this graph and all its subgraphs, nested ones included."""
         yield self
         for graph in self.subgraphs.values():
             yield from graph.walk()
@@ -383,7 +437,7 @@ class Graph:
 
 
 def _in_order(nodes: Sequence[Node]) -> bool:
-    """Whether each node stands after those it reads from."""
+    """Whether each node is after the nodes it reads from."""
     ahead = Counter(name for node in nodes for name in node.outputs)
     for node in nodes:
         if any(ahead[name] for name in node.inputs):
@@ -399,7 +453,7 @@ def _sorted(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _post_order(root: Node, producer: Mapping[str, Node], done: set[int]) -> Iterator[Node]:
-    """Nodes that `root` needs and that are not in `done`, in order, without recursion."""
+    """Yields the nodes that `root` needs, and `root`, unless in `done`; without recursion."""
     active: set[int] = set()
     stack: list[tuple[Node, Iterator[str]]] = []
 
@@ -432,8 +486,14 @@ def _post_order(root: Node, producer: Mapping[str, Node], done: set[int]) -> Ite
 def arguments(operator: spec.Operator, names: tuple[str, ...], kind: spec.Kind) -> dict[str, Any]:
     """Tensor names by an operator's input or output arguments.
 
-    A tensor list takes all names that the other arguments leave. Surplus names are left out, and
-    surplus arguments are missing: `validate` compares the counts.
+    A tensor list takes all names that remain. Surplus names are dropped, and arguments without a
+    name are missing: `validate` compares the counts.
+
+    Example:
+      >>> from tosajax import spec
+      >>> from tosajax.graph import arguments
+      >>> arguments(spec.OPERATORS["ADD"], ("x", "y"), spec.Kind.INPUT)
+      {'input1': 'x', 'input2': 'y'}
     """
     wanted = operator.inputs if kind is spec.Kind.INPUT else operator.outputs
     paired: dict[str, Any] = {}
@@ -448,7 +508,16 @@ def arguments(operator: spec.Operator, names: tuple[str, ...], kind: spec.Kind) 
 
 
 def declared_variables(graph: Graph) -> dict[str, tuple[Tensor, ...]]:
-    """The tensors of all VARIABLE nodes of a graph and its subgraphs, by the variable's name."""
+    """The tensors of all VARIABLE nodes of a graph and its subgraphs, by variable name.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.graph import declared_variables
+      >>> b = tosajax.Builder()
+      >>> b.variable("count", tosajax.DType.INT32, (2,))
+      >>> list(declared_variables(b.graph([b.read("count", tosajax.DType.INT32, (2,))])))
+      ['count']
+    """
     found: dict[str, tuple[Tensor, ...]] = {}
     for part in graph.walk():
         for node in part.nodes:
@@ -460,13 +529,13 @@ def declared_variables(graph: Graph) -> dict[str, tuple[Tensor, ...]]:
 
 
 def _some(numbers: Sequence[Any]) -> str:
-    """A few numbers, for messages."""
+    """The first three numbers, for messages."""
     more = ", ..." if len(numbers) > 3 else ""
     return ", ".join(map(str, numbers[:3])) + more
 
 
 def _brief(value: Any) -> str:
-    """An attribute in a repr; bytes may be as many as a file has."""
+    """An attribute as text for a repr; of bytes only the count, as there may be megabytes."""
     return f"{len(value)} bytes" if isinstance(value, bytes) else html.shortened(repr(value), 40)
 
 

@@ -1,4 +1,4 @@
-"""Real numbers, and the integers that stand for them in a graph."""
+"""Quantizes and dequantizes arrays by a tensor's scale and zero point."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 
 from tosajax.graph import Quantization, Tensor
 
-_CHUNK = 1 << 22  # elements at a time
-# Calibration clips outliers: of percentile 99.9, 0.1 % on each side. Data in other units than those
-# of calibration lie outside in large numbers, and by more than rounding.
-MOST_CLIPPED = 0.01  # share of elements
-_NEAR = 0.01  # of the range: how far outside an element does not count
+_CHUNK = 1 << 22  # the most elements to convert at a time
+# Calibration clips outliers: with percentile 99.9, 0.1 % on each side. Data in other units than the
+# calibration data are out of range in large numbers, and by more than a rounding error.
+MOST_CLIPPED = 0.01  # the largest accepted share of elements far out of range
+_NEAR = 0.01  # share of the range: elements out of range by less are not counted as far
 
 
 class Clipping:
-    """Counts the elements that `quantize` saturates, and refuses a large share of them.
+    """Counts the elements that `quantize` saturates, and rejects a large share of them.
 
     Args:
-      tensor: of integers.
-      quantization: of the tensor.
-      unsigned: whether operators read its bytes as unsigned integers.
+      tensor: an integer tensor.
+      quantization: the tensor's scale and zero point.
+      unsigned: whether operators read the tensor as unsigned integers.
     """
 
     def __init__(self, tensor: Tensor, quantization: Quantization, *, unsigned: bool = False):
@@ -34,7 +34,7 @@ class Clipping:
         self._ends = np.inf, -np.inf
 
     def add(self, values: np.ndarray, integers: np.ndarray) -> None:
-        """Takes real values, and the integers that they would be without limits."""
+        """Counts a block of real values, given with their integers before saturation."""
         low, high = self._limits
         self._elements += integers.size
         if not integers.size or (integers.min() >= low and integers.max() <= high):
@@ -46,17 +46,19 @@ class Clipping:
         self._ends = min(least, float(values.min())), max(most, float(values.max()))
         self._is_whole = self._is_whole and bool((values == np.rint(values)).all())
 
-    def refuse(self) -> None:
-        """Raises ValueError where more than MOST_CLIPPED of the elements lie far outside.
+    @property
+    def is_large(self) -> bool:
+        """Whether over MOST_CLIPPED of the elements lie outside by more than 1 % of the range."""
+        return self._far > MOST_CLIPPED * self._elements
 
-        That is by more than 1 % of the range.
-        """
-        if self._far > MOST_CLIPPED * self._elements:
+    def refuse(self) -> None:
+        """Raises ValueError where the share of elements far outside is large."""
+        if self.is_large:
             hint = f"; {self._hint}" if self._hint else ""
             raise ValueError(f"{self._told}{hint}; to clip them all the same: clip=True, --clip")
 
     def warn(self) -> None:
-        """Warns of clipped elements."""
+        """Warns if elements were clipped."""
         if self._clipped:
             warnings.warn(f"{self._told}; they were clipped", stacklevel=2)
 
@@ -88,7 +90,7 @@ class Clipping:
 
     @property
     def _hint(self) -> str:
-        """How images of 0..255 are usually given to networks of small real numbers."""
+        """Advice on scaling, if the inputs look like images in 0..255, else ""."""
         (least, most), (low, high) = self._ends, self._real
         if not (self._is_whole and least >= 0 and 16 < most <= 255 and high < 16):
             return ""
@@ -104,16 +106,16 @@ def quantize(
     unsigned: bool = False,
     clipping: Clipping | None = None,
 ) -> np.ndarray:
-    """The integers of real values: x / scale, ties to even, + zero_point, saturated.
+    """Quantizes real values: x / scale rounded (ties to even), + zero_point, saturated.
 
-    Division is that of float32, as in `quant.QModel`, whose integers these are.
+    Divides in float32, as `quant.QModel` does, and gives the same integers.
 
     Args:
-      values: floats; several examples lie on axes before those of the tensor.
-      tensor: of integers.
-      quantization: of the tensor.
-      unsigned: whether operators read its bytes as unsigned integers.
-      clipping: counts what is saturated.
+      values: floats; several examples lie along axes before the tensor's.
+      tensor: an integer tensor.
+      quantization: the tensor's scale and zero point.
+      unsigned: whether operators read the tensor as unsigned integers.
+      clipping: the counter of saturated elements, if they are to be counted.
 
     Returns:
       An array of the shape of `values`, in `dtype.storage`.
@@ -147,16 +149,15 @@ def integers_of(
     unsigned: bool = False,
     clip: bool = False,
 ) -> np.ndarray:
-    """The integers of an input of real values, as `quantize` gives them.
+    """Quantizes the real values of an input as `quantize` does, and checks their range.
 
     Args:
-      values: see `quantize`; so are tensor, quantization and unsigned.
-      clip: saturate any share of the elements in silence. By default a small one is a warning, and
-        more than 1 % of the elements an error, where they lie outside by more than 1 % of the
-        range.
+      values: see `quantize`, also for tensor, quantization and unsigned.
+      clip: whether to saturate silently. By default clipped elements are a warning, and an error
+        if more than 1 % of the elements are out of range by more than 1 % of the range.
 
     Raises:
-      ValueError: a value is NaN, or many are beyond the range.
+      ValueError: a value is NaN, or many are out of range.
     """
     clipping = None if clip else Clipping(tensor, quantization, unsigned=unsigned)
     found = quantize(values, tensor, quantization, unsigned=unsigned, clipping=clipping)
@@ -169,7 +170,7 @@ def integers_of(
 def dequantize(
     values: np.ndarray, tensor: Tensor, quantization: Quantization, *, unsigned: bool = False
 ) -> np.ndarray:
-    """The real values of integers, float32 of the shape of `values`; see `quantize`."""
+    """Dequantizes integers to float32 of the shape of `values`; see `quantize` for arguments."""
     scale, zero_point = _along(quantization, tensor)
     found = np.empty(values.shape, np.float32)
     for part in _parts(values):
@@ -185,7 +186,7 @@ def _limits(tensor: Tensor, quantization: Quantization, unsigned: bool) -> tuple
 
 
 def _parts(values: np.ndarray) -> Iterator[Any]:
-    """Slices of the first axis: float64 copies of all would take too much memory."""
+    """Yields slices of the first axis, as float64 copies of all values need too much memory."""
     if not values.ndim:
         yield ...
         return
@@ -195,7 +196,7 @@ def _parts(values: np.ndarray) -> Iterator[Any]:
 
 
 def _along(quantization: Quantization, tensor: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Scales and zero points, float64, that broadcast against the tensor."""
+    """The scales and zero points as float64 arrays that broadcast against the tensor."""
     shape = [
         size if axis in quantization.axes else 1 for axis, size in enumerate(tensor.shape or ())
     ]

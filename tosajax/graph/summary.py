@@ -1,4 +1,4 @@
-"""Figures of a graph: operators, types, parameters, multiply-accumulates; graphs in notebooks."""
+"""Summarizes a graph (operators, types, parameters, multiply-accumulates), also for notebooks."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tosajax.graph.locations import described
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The figures of a graph, subgraphs included."""
+    """Counts over a graph, subgraphs included."""
 
     operators: dict[str, int]  # operator -> nodes, most frequent first
     dtypes: dict[str, int]  # element type -> tensors
-    parameters: int  # elements of all CONST
+    parameters: int  # elements of all CONSTs
     parameter_bytes: int  # as held in memory
-    macs: int  # multiply-accumulates of convolutions and matrix products
+    macs: int  # multiply-accumulates in convolutions and matrix products
 
 
 def summarize(graph: Graph) -> Summary:
-    """The figures of a legal graph with known dimensions."""
+    """The Summary of a legal graph with known dimensions."""
     parts = list(graph.walk())
     constants = [
         values
@@ -47,19 +47,19 @@ def macs_of(node: Node, graph: Graph) -> int:
         return 0
     names = (*node.inputs[:2], *node.outputs[:1])
     x, weight, output = (graph.tensors[name].shape or () for name in names)
-    if node.op == "TRANSPOSE_CONV2D":  # each element of the input meets each weight of its channel
+    if node.op == "TRANSPOSE_CONV2D":  # each input element times each weight of its channel
         return math.prod(x[:3]) * math.prod(weight)
     return math.prod(output) * math.prod(weight[axis] for axis in operator.summed_axes)
 
 
 def graph_box(graph: Graph) -> str:
-    """A graph in a notebook: in short, and its nodes without constants."""
+    """The HTML of a graph in a notebook: its facts, and a table of its nodes without constants."""
     head, rows = node_table(graph)
     return html.box(f"Graph {graph.name}", facts(graph), head, rows, noun="node", named_by=2)
 
 
 def facts(graph: Graph) -> list[tuple[str, str]]:
-    """A graph in short: terms, and the HTML of each."""
+    """Facts about a graph: pairs of a term and its HTML."""
     operators = Counter(node.op for part in graph.walk() for node in part.nodes)
     counts = [f"{count} {op}" for op, count in operators.most_common()]
     values = [t.values for part in graph.walk() for t in part.tensors.values()]
@@ -84,7 +84,7 @@ def facts(graph: Graph) -> list[tuple[str, str]]:
 
 
 def node_table(graph: Graph) -> tuple[list[str], list[list[object]]]:
-    """The nodes of a graph without constants, as the head and the cells of a table."""
+    """The header and the rows of a table of a graph's nodes, constants left out."""
     constants = {
         name for node in graph.nodes if node.op in spec.CONSTANT_OPERATORS for name in node.outputs
     }

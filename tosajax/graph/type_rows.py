@@ -1,4 +1,4 @@
-"""Nodes against the type rows of their operators, and the version that a graph needs."""
+"""Matches nodes with the type rows of their operators; the version that a graph needs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tosajax.versions import V1_0, Version
 def tensor_arguments(
     operator: Operator, node: Node, tensors: Mapping[str, Tensor]
 ) -> list[tuple[Argument, Tensor]]:
-    """Every tensor of a node with its argument, inputs first."""
-    if operator.name == "VARIABLE":  # its output stands for the variable's initial value
+    """Pairs of argument and tensor for every tensor of a node, inputs first."""
+    if operator.name == "VARIABLE":  # its output holds the variable's initial value
         values = (a for a in operator.attributes if a.form is Form.VALUES)
         return [(a, tensors[name]) for a in values for name in node.outputs[:1]]
     pairs: list[tuple[Argument, Tensor]] = []
@@ -30,7 +30,7 @@ def tensor_arguments(
 def matching_rows(
     operator: Operator, node: Node, paired: Sequence[tuple[Argument, Tensor]]
 ) -> list[TypeRow]:
-    """The type rows that a node's tensors and accumulator fit, of all versions."""
+    """The type rows of all versions that a node's tensors and accumulator type match."""
     acc_type = node.attributes.get("acc_type")
     return [
         row
@@ -41,7 +41,7 @@ def matching_rows(
 
 
 def versioned_attributes(operator: Operator, node: Node) -> list[Argument]:
-    """The attributes of only some versions to which a node gives another value than the default."""
+    """The attributes that not all versions have and that a node sets to a non-default value."""
     return [
         a
         for a in operator.attributes
@@ -51,19 +51,19 @@ def versioned_attributes(operator: Operator, node: Node) -> list[Argument]:
 
 
 def needed_version(graph: Graph) -> Version:
-    """The first version of the specification that has all of a graph, legal or not."""
+    """The first version of the specification that has everything in a graph, legal or not."""
     return max(since for part in graph.walk() for since in _versions(part))
 
 
 def _versions(graph: Graph) -> Iterator[Version]:
-    """The versions that the parts of a graph need, without its subgraphs."""
+    """Yields the versions that tensors and nodes of a graph need, without its subgraphs."""
     yield V1_0
     yield from (tensor.dtype.since for tensor in graph.tensors.values())
     yield from (node_version(node, graph.tensors) for node in graph.nodes)
 
 
 def node_version(node: Node, tensors: Mapping[str, Tensor]) -> Version:
-    """The first version that has a node: its operator, attributes and types; 1.0 if none has."""
+    """The first version that has a node's operator, attributes and types; 1.0 if none has them."""
     operator = spec.OPERATORS.get(node.op)
     if operator is None:
         return V1_0

@@ -1,4 +1,4 @@
-"""Zero points and signs of a graph's integers, from the arguments of its operators."""
+"""Infers zero points and signedness of a graph's tensors from its operators' arguments."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _KEEPING = {name for name, operator in spec.OPERATORS.items() if operator.keeps_
 
 
 def zero_points(graph: Graph) -> dict[str, int]:
-    """The zero point of each tensor that an operator reads, or writes, with a constant one.
+    """The constant zero points with which operators read or write tensors.
 
-    It passes through operators such as CLAMP and RESHAPE. That of an unsigned tensor is signed
-    here, of the same bits.
+    Operators that keep the scale, such as CLAMP and RESHAPE, pass a zero point on. The zero point
+    of an unsigned tensor is reinterpreted as signed.
 
     Returns:
-      Zero points by tensor name, without those that no operator gives.
+      Zero points by tensor name; tensors without a known zero point are left out.
     """
     found: dict[str, int] = {}
     for node in graph.ordered_nodes():
@@ -31,7 +31,7 @@ def zero_points(graph: Graph) -> dict[str, int]:
 
 
 def _named(node: Node, graph: Graph) -> list[tuple[str, int]]:
-    """The tensors for which the node has an argument NAME_zp, with its value."""
+    """Pairs of a tensor, for which the node has a constant NAME_zp argument, and its value."""
     operator = spec.OPERATORS[node.op]
     named = arguments(operator, node.inputs, Kind.INPUT)
     owners = named | arguments(operator, node.outputs, Kind.OUTPUT)
@@ -47,9 +47,9 @@ def _named(node: Node, graph: Graph) -> list[tuple[str, int]]:
 
 
 def of_one_scale(graph: Graph) -> dict[str, str]:
-    """For each tensor, one that stands for all with its scale: those before and after it.
+    """For each tensor, a representative of the tensors that share its scale.
 
-    Between them are only operators such as CLAMP and RESHAPE.
+    Tensors share a scale if only operators such as CLAMP and RESHAPE are between them.
     """
     found = {name: name for name in graph.tensors}
 
@@ -67,7 +67,7 @@ def of_one_scale(graph: Graph) -> dict[str, str]:
 
 
 def unsigned_tensors(graph: Graph) -> set[str]:
-    """The tensors whose bytes are those of unsigned integers, at the ends of converted graphs."""
+    """The tensors that hold unsigned integers, as inputs and outputs of converted graphs do."""
     found: dict[str, bool] = {}
     for node in graph.nodes:
         if node.op == "RESCALE":
@@ -78,7 +78,7 @@ def unsigned_tensors(graph: Graph) -> set[str]:
 
 
 def _pass_on(graph: Graph, found: dict[str, Any]) -> None:
-    """Gives an entry of a tensor to those before and after it that have the same scale."""
+    """Copies a tensor's entry to the tensors before and after it that share its scale."""
     nodes = [n for n in graph.ordered_nodes() if n.op in _KEEPING and n.inputs and n.outputs]
     for node in nodes:
         if node.inputs[0] in found:

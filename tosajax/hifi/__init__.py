@@ -1,8 +1,8 @@
 """A JAX model of the HiFi 5 NN Library 1.3, in integers.
 
-The integers equal the guide's definition or those of TFLite Micro; docs/hifi.md lists them by
-family. In Q formats sigmoid, tanh and softmax have coefficients of our own, and are within 1 LSB of
-the exact result.
+Integer results follow the definitions in the library's guide or in TFLite Micro; docs/hifi.md lists
+the source for each family. In Q formats sigmoid, tanh and softmax use tosajax's own coefficients,
+and are within 1 LSB of the exact result.
 """
 
 from __future__ import annotations

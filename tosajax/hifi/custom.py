@@ -1,15 +1,15 @@
-"""Whole layers as CUSTOM operators of TOSA graphs, and the functions of these.
+"""Whole layers as CUSTOM operators of TOSA graphs, and the functions that run them.
 
-`gru`, `lstm` and `cnn` add a node to a Builder; the graph can be saved like any other. `OPERATORS`
-holds the functions that run it:
+`gru`, `lstm` and `cnn` add a node to a Builder; the graph can be saved like any graph. `OPERATORS`
+has the functions that run the nodes:
 
     b = Builder()
     h, x = b.input("h", DType.INT16, (1, 256)), b.input("x", DType.INT16, (1, 100, 64))
     _, y = gru(b, config, weights, GRUState(h), x)
     run = tosajax.compile(b.graph([y]), custom_ops=OPERATORS)
 
-Tensors have a first axis of examples, unlike those of `tosajax.hifi.layers`. The
-configuration is the node's implementation_attrs, as JSON.
+Tensors have a leading batch axis N, unlike arrays in `tosajax.hifi.layers`. The configuration is
+stored as JSON in the node's implementation_attrs.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ def gru(
 
     Args:
       b: the Builder.
-      config: of the layer.
-      weights: values, which become constants.
-      state: Tensors of the step before; [N, out_feats].
+      config: the layer's configuration.
+      weights: arrays, which become constants.
+      state: the initial state, of Tensors [N, out_feats].
       xs: int16, [N, steps, in_feats].
-      update: as in `gru_step`.
-      activation: as in `gru_step`.
+      update: see `gru_step`.
+      activation: see `gru_step`.
 
     Returns:
       The last state, of Tensors, and the outputs, int16 [N, steps, out_feats].
@@ -102,11 +102,11 @@ def lstm(
 
     Args:
       b: the Builder.
-      config: of the layer.
-      weights: values, which become constants.
-      state: Tensors of the step before; [N, out_feats].
+      config: the layer's configuration.
+      weights: arrays, which become constants.
+      state: the initial state, of Tensors [N, out_feats].
       xs: int16, [N, steps, in_feats].
-      activation: as in `lstm_step`.
+      activation: see `lstm_step`.
 
     Returns:
       The last state, of Tensors, and the outputs, int16 [N, steps, out_feats].
@@ -121,16 +121,16 @@ def cnn(b: Builder, config: CNNConfig, weights: CNNWeights, x: Tensor) -> Tensor
 
     Args:
       b: the Builder.
-      config: of the layer.
-      weights: values, which become constants.
-      x: [N, ...], images as `cnn_apply` takes them.
+      config: the layer's configuration.
+      weights: arrays, which become constants.
+      x: [N, ...], the images; see `cnn_apply`.
 
     Returns:
-      [N, ...], results as `cnn_apply` returns them.
+      [N, ...], the results; see `cnn_apply`.
     """
     assert x.shape is not None
     values = [np.asarray(w) for w in weights if w is not None]
-    image = jax.ShapeDtypeStruct(x.shape[1:], x.dtype.storage)
+    image = x.dtype.struct(x.shape[1:])
     out = jax.eval_shape(functools.partial(cnn_apply, config, CNNWeights(*values)), image)
     shape = x.shape[0], *out.shape
     attributes = {"config": _encode_cnn(config)}
@@ -139,18 +139,19 @@ def cnn(b: Builder, config: CNNConfig, weights: CNNWeights, x: Tensor) -> Tensor
 
 
 def graph_of(op: str, call: Call, operands: Sequence[Any]) -> Graph:
-    """The graph of a recorded call of a layer: one CUSTOM operator, and shapes around it.
+    """Makes the graph of a recorded call of a layer: a CUSTOM operator with reshapes around it.
 
     Args:
-      op: of the equation, "hifi.layers.gru_scan".
-      call: of the equation.
-      operands: of the equation: a `jax.ShapeDtypeStruct` for each input of the graph, and arrays.
+      op: the recorded name in the jaxpr equation, such as "hifi.layers.gru_scan".
+      call: the recorded call of the equation.
+      operands: the equation's operands: a `jax.ShapeDtypeStruct` for each input of the graph, an
+        array for each constant.
 
     Returns:
       A graph whose outputs are the results of the equation.
 
     Raises:
-      UnsupportedError: weights that are inputs, or differ between examples.
+      UnsupportedError: weights are inputs, or differ between examples of a batch.
     """
     results = jax.eval_shape(call, *operands)
     b = Builder()
@@ -170,12 +171,12 @@ def graph_of(op: str, call: Call, operands: Sequence[Any]) -> Graph:
     return b.graph([_reshape(b, output, result.shape) for output, result in pairs])
 
 
-# The arguments of layers that have examples.
+# The arguments of layers that have a batch axis.
 _DATA = ("state", "xs", "x")
 
 
 def _layer(b: Builder, name: str, found: dict[str, Any]) -> Sequence[Tensor]:
-    """The results of a layer, for Tensors [N, ...]."""
+    """Adds a layer, given Tensors [N, ...]; returns its results."""
     if name == "cnn_apply":
         return [cnn(b, **found)]
     if name.endswith("step"):
@@ -187,7 +188,7 @@ def _layer(b: Builder, name: str, found: dict[str, Any]) -> Sequence[Tensor]:
 
 
 def _batch(call: Call, operands: Sequence[Any]) -> tuple[int, ...]:
-    """The number of examples of each `vmap` around a call."""
+    """The batch size of each `vmap` around a call."""
     batches = call.batches or ()
     sizes: list[int] = []
     for depth, differs in enumerate(batches):
@@ -199,7 +200,7 @@ def _batch(call: Call, operands: Sequence[Any]) -> tuple[int, ...]:
 def _examples(
     b: Builder, name: str, x: Any, differs: Sequence[bool], sizes: tuple[int, ...]
 ) -> Tensor:
-    """[N, ...] of an operand that has those axes of examples in which it differs."""
+    """Converts an operand to [N, ...]; it has a batch axis for each true value of `differs`."""
     dtype = _DTYPES[np.dtype(x.dtype)]
     is_input = isinstance(x, jax.ShapeDtypeStruct)
     tensor = b.input(name, dtype, x.shape) if is_input else b.const(np.asarray(x), dtype)
@@ -292,7 +293,11 @@ def _decode_cnn(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _attributes(name: str, text: str | bytes, decode: Callable[[Any], Any]) -> dict[str, Any]:
-    """The attributes of a node, which may come from a damaged file."""
+    """Decodes the attributes of a node.
+
+    Raises:
+      ValueError: the text is damaged, or not written by this module.
+    """
     try:
         return decode(json.loads(text))
     except (KeyError, TypeError, ValueError, AttributeError) as error:

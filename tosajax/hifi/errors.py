@@ -1,7 +1,7 @@
 """Errors of the library's functions: codes, and Python exceptions.
 
-A code is an int32: 1 << 31 if fatal, the class in bits 12 to 15, the component in bits 7 to 11, the
-subcode below. The guide (2.3) puts the class in bits 27 to 30; the library does not.
+A code is an int32: bit 31 is set if fatal, bits 12 to 15 are the class, bits 7 to 11 the component,
+lower bits the subcode. The guide (2.3) states bits 27 to 30 for the class; the library differs.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Component(enum.IntEnum):
 
 
 def _fatal(component: int, error_class: int, subcode: int) -> int:
-    """A code of 32 bits, as an Int32: a negative number."""
+    """The code of a fatal error, as an int32, which is negative."""
     return (1 << 31 | error_class << 12 | component << 7 | subcode) - (1 << 32)
 
 
 class ErrorCode(enum.IntEnum):
-    """The codes of the layers: XA_NNLIB_* in C. All but NO_ERROR are fatal."""
+    """The error codes of the layers, XA_NNLIB_* in C. All except NO_ERROR are fatal."""
 
     NO_ERROR = 0
 
@@ -79,7 +79,7 @@ class ErrorCode(enum.IntEnum):
 
 
 def is_fatal(code: int) -> bool:
-    """Whether a layer must be set up again after a code."""
+    """Whether a code is fatal, so that the layer must be initialized again."""
     return bool(code >> 31 & 1)
 
 
@@ -94,18 +94,18 @@ def component(code: int) -> Component:
 
 
 def subcode(code: int) -> int:
-    """The number of a code within its class and component; the library reads 6 bits."""
+    """The subcode of a code within its class and component; the library reads 6 bits."""
     return code & 0x3F
 
 
 class NNLibParamError(ValueError):
-    """A parameter that the library rejects with -1.
+    """The error for a parameter that the library rejects with -1.
 
     Args:
-      kernel: the function, with its precision.
-      argument: the library's name of the parameter.
-      found: its value.
-      wanted: the values that the library takes.
+      kernel: the function's name, with its precision.
+      argument: the parameter's name in the library.
+      found: the parameter's value.
+      wanted: a description of the accepted values.
     """
 
     code = -1
@@ -124,10 +124,10 @@ class Fault(NamedTuple):
     """A field of a configuration that the library rejects.
 
     Args:
-      code: returned by the library.
-      argument: the library's name of the field.
-      found: its value.
-      wanted: the values that the library takes.
+      code: the error code that the library returns.
+      argument: the field's name in the library.
+      found: the field's value.
+      wanted: a description of the accepted values.
     """
 
     code: ErrorCode
@@ -137,11 +137,11 @@ class Fault(NamedTuple):
 
 
 class NNLibConfigError(ValueError):
-    """A configuration that the library rejects.
+    """The error for a configuration that the library rejects.
 
     Args:
-      layer: such as "GRU".
-      fault: the field that it rejects, and its code.
+      layer: the layer's name, such as "GRU".
+      fault: the rejected field, and the error code.
     """
 
     def __init__(self, layer: str, fault: Fault) -> None:
@@ -156,12 +156,12 @@ class NNLibConfigError(ValueError):
 
 
 def wrong_type(function: str, argument: str, value: object, wanted: str) -> TypeError:
-    """The TypeError for an argument of another type."""
+    """Makes the TypeError for an argument of the wrong type."""
     return TypeError(f"{function}: {argument} is {_described(value)}, expected {wanted}")
 
 
 def _described(value: Any) -> str:
-    """A plain value that is short, else the type of a value."""
+    """Describes a value for messages: plain values by value, others by type, arrays by shape."""
     if hasattr(value, "dtype") and hasattr(value, "shape") and value.shape:
         return f"an array of {value.dtype}, shape {list(value.shape)}"
     plain = isinstance(value, bool | int | float | complex | str | list | tuple | None)
@@ -173,8 +173,8 @@ def check_config(layer: str, kind: type, config: Any) -> None:
     """Checks the configuration of a layer.
 
     Raises:
-      NNLibConfigError: a configuration with a fault.
-      TypeError: an object that is not a `kind`.
+      NNLibConfigError: the library rejects a field.
+      TypeError: `config` is not a `kind`.
     """
     if not isinstance(config, kind):
         raise wrong_type(layer, "config", config, kind.__name__)

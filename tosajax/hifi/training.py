@@ -1,12 +1,12 @@
-"""Training through fixed point: the integers of the layers, the derivatives of real numbers.
+"""Training through fixed point: exact integer results with straight-through gradients.
 
-`gru_scan_trainable` and `lstm_scan_trainable` are layers of real weights and inputs: their outputs
-are exactly those of `gru_scan` and `lstm_scan` for the quantized ones, their derivatives those of
+`gru_scan_trainable` and `lstm_scan_trainable` take real weights and inputs. They quantize them, and
+return exactly the outputs of `gru_scan` and `lstm_scan`. Their gradients are the gradients of
 `gru_scan_float` and `lstm_scan_float` at the integers of each step, and 0 where an input, a weight,
-an output or a cell saturates: the straight-through estimator.
+an output or a cell saturates (the straight-through estimator).
 
-The same for a kernel: quantize its operands, call it on their integers, and give its result the
-gradient of the same function of real numbers:
+For a kernel, quantize its operands, call it on their integers, and give its result the gradient of
+the same function of real numbers:
 
     w, x = quantize(w, 7, np.int8), quantize(x, 12, np.int16)
     y = fully_connected(w.q, x.q, b.q, precision="8x16_16", acc_shift=-7, bias_shift=4)
@@ -42,15 +42,15 @@ Weights = TypeVar("Weights", GRUWeights, LSTMWeights)
 
 
 def quantize(x: Any, fraction: int, dtype: type) -> QTensor:
-    """Real numbers in a Q format: rounded to the nearest, ties to even, and saturated.
+    """Quantizes real numbers to a Q format: rounded to nearest, ties to even, and saturated.
 
     Args:
-      x: floats of any shape; integers and QTensors stay as they are.
-      fraction: fraction bits.
+      x: floats of any shape; integers and QTensors are not changed.
+      fraction: the number of fraction bits.
       dtype: int8, int16 or int32.
 
     Returns:
-      The integers, with the gradient of x, 0 where they saturate.
+      The integers, with the gradient of `x`, 0 where they saturate.
     """
     if isinstance(x, QTensor):
         return x
@@ -62,13 +62,13 @@ def quantize(x: Any, fraction: int, dtype: type) -> QTensor:
         return QTensor.of(x)
     scaled = x.astype(jnp.float32) * jnp.float32(2.0**fraction)
     low, high = _range_of(dtype)
-    # Integers have no derivative.
+    # Rounding has no useful derivative; the gradient passes through `clipped_ste`.
     nearest = lax.round(lax.stop_gradient(scaled), lax.RoundingMethod.TO_NEAREST_EVEN)
     return QTensor(jnp.clip(nearest, low, high).astype(dtype), clipped_ste(scaled, low, high))
 
 
 def real(x: QTensor, fraction: int) -> jax.Array:
-    """The real numbers of integers with `fraction` fraction bits.
+    """Converts integers with `fraction` fraction bits to real numbers.
 
     Returns:
       float32, with the gradient of `x`.
@@ -78,15 +78,15 @@ def real(x: QTensor, fraction: int) -> jax.Array:
 
 
 def with_gradient_of(exact: Any, fraction: int, value: jax.Array) -> jax.Array:
-    """The real numbers of integers, with the gradient of others that are close.
+    """Converts integers to real numbers, with the gradient of a float approximation.
 
     Args:
       exact: int8, int16 or int32 with `fraction` fraction bits.
-      fraction: fraction bits.
-      value: float32, the shape of `exact`: the same in real numbers.
+      fraction: the number of fraction bits.
+      value: float32, the shape of `exact`: the same values, computed in floats.
 
     Returns:
-      float32: `exact` * 2**-fraction, with the gradient of `value`, 0 where that is outside the
+      float32: `exact` * 2**-fraction, with the gradient of `value`, 0 where `value` is outside the
       range of the integers.
     """
     exact, value = (_array("with_gradient_of", *at) for at in (("exact", exact), ("value", value)))
@@ -97,14 +97,14 @@ def with_gradient_of(exact: Any, fraction: int, value: jax.Array) -> jax.Array:
 
 
 def quantize_weights(config: RecurrentConfig, weights: Weights) -> Weights:
-    """Integers for real weights: matrices in Q(coeff_Qformat), biases in Q15; saturated.
+    """Quantizes real weights: matrices to Q(coeff_Qformat), biases to Q15; saturated.
 
     Args:
-      config: of the layer.
+      config: the layer's configuration.
       weights: GRUWeights or LSTMWeights of floats.
 
     Returns:
-      The same of integers, as `gru_scan` and `lstm_scan` take them.
+      GRUWeights or LSTMWeights of integers, for `gru_scan` or `lstm_scan`.
     """
     check_type("quantize_weights", "config", config, RecurrentConfig)
     if not isinstance(weights, GRUWeights | LSTMWeights):
@@ -121,25 +121,25 @@ def gru_scan_trainable(
     update: Update = "library",
     activation: str | ActivationCoefficients = "fixed",
 ) -> tuple[GRUState, jax.Array]:
-    """`gru_scan` of real weights and inputs, which it quantizes.
+    """Computes `gru_scan` for real weights and inputs, which it quantizes.
 
     Args:
-      config: static.
+      config: the configuration; static.
       weights: floats.
       state: floats, integers, or the QTensors of a state that this function returned.
       xs: floats, [steps, in_feats].
-      update: as in `gru_step`.
-      activation: as in `gru_step`.
+      update: see `gru_step`.
+      activation: see `gru_step`.
 
     Returns:
       The last state as QTensors, and the outputs as float32, [steps, out_feats].
 
     Raises:
-      NNLibConfigError: a configuration that the library rejects.
-      NNLibParamError: an array of another shape.
-      TypeError: an argument of another type.
+      NNLibConfigError: the library rejects the configuration.
+      NNLibParamError: an array has the wrong shape.
+      TypeError: an argument has the wrong type.
 
-    Gradients: those of `gru_scan_float`.
+    Gradients: the gradients of `gru_scan_float`.
     """
     check_config("GRU", GRUConfig, config)
     check_type("gru_scan_trainable", "weights", weights, GRUWeights)
@@ -168,25 +168,26 @@ def lstm_scan_trainable(
     *,
     activation: str | ActivationCoefficients = "fixed",
 ) -> tuple[LSTMState, jax.Array]:
-    """`lstm_scan` of real weights and inputs, which it quantizes.
+    """Computes `lstm_scan` for real weights and inputs, which it quantizes.
 
     Args:
-      config: static; cell_Qformat has to be 25: in other formats the derivative of tanh is useless.
+      config: the configuration; static. cell_Qformat must be 25: in other formats the derivative of
+        tanh would be wrong.
       weights: floats.
       state: floats, integers, or the QTensors of a state that this function returned.
       xs: floats, [steps, in_feats].
-      activation: as in `lstm_step`.
+      activation: see `lstm_step`.
 
     Returns:
       The last state as QTensors, and the outputs as float32, [steps, out_feats].
 
     Raises:
-      NNLibConfigError: a configuration that the library rejects.
-      NNLibParamError: an array of another shape.
-      TypeError: an argument of another type.
-      ValueError: another cell_Qformat.
+      NNLibConfigError: the library rejects the configuration.
+      NNLibParamError: an array has the wrong shape.
+      TypeError: an argument has the wrong type.
+      ValueError: cell_Qformat is not 25.
 
-    Gradients: those of `lstm_scan_float`.
+    Gradients: the gradients of `lstm_scan_float`.
     """
     check_config("LSTM", LSTMConfig, config)
     check_type("lstm_scan_trainable", "weights", weights, LSTMWeights)
@@ -219,12 +220,12 @@ def lstm_scan_trainable(
 
 
 def _quantized(config: RecurrentConfig, weights: Weights) -> Any:
-    """The weights as QTensors."""
+    """Quantizes the weights to QTensors."""
     return _by_field(config, weights, quantize)
 
 
 def _real_weights(config: RecurrentConfig, quantized: Any) -> Any:
-    """Weights of QTensors as float32."""
+    """Converts weights of QTensors to float32."""
     return _by_field(config, quantized, lambda t, fraction, _: real(t, fraction))
 
 
@@ -238,7 +239,7 @@ def _by_field(config: RecurrentConfig, weights: Any, function: Any) -> Any:
 
 
 def _qtensor(exact: Any, value: jax.Array, fraction: int) -> QTensor:
-    """Integers with the gradient of their real numbers."""
+    """Makes a QTensor of integers with the gradient of their real numbers."""
     return QTensor(exact, value * jnp.float32(2.0**fraction))
 
 
@@ -247,7 +248,7 @@ def _integers(quantized: Any) -> Any:
 
 
 def _array(function: str, argument: str, x: Any) -> Any:
-    """An array made of a number or nested lists; arrays and QTensors as they are."""
+    """Converts a number or nested lists to an array; arrays and QTensors are unchanged."""
     if isinstance(x, QTensor):
         return x
     try:
@@ -257,6 +258,6 @@ def _array(function: str, argument: str, x: Any) -> Any:
 
 
 def _range_of(dtype: np.dtype | type) -> tuple[float, float]:
-    """The least and the largest integer of a type that float32 holds."""
+    """The smallest and the largest integer of a type that float32 represents."""
     info = np.iinfo(dtype)
     return float(info.min), min(float(info.max), float(np.nextafter(np.float32(2.0**31), 0)))

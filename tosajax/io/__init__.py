@@ -21,8 +21,8 @@ from tosajax.report import FormatError, UnsupportedError
 __all__ = ["check_path", "load", "save", "to_bytes"]
 
 _T = TypeVar("_T")
-_START = 2**16  # bytes that show the format
-_MOST_READ = 2**31  # bytes to read of a file as a whole: the limit of flatbuffers
+_START = 2**16  # leading bytes from which the format is detected
+_MOST_READ = 2**31  # largest file read into memory, in bytes: the limit of flatbuffers
 
 
 def load(
@@ -31,24 +31,33 @@ def load(
     function: str | None = None,
     constants: Mapping[int, np.ndarray] | None = None,
 ) -> Graph:
-    """Reads a graph from a file, with the scales beside it (see `save`), or from the bytes of one.
+    """Reads a graph from a file, with the scales file beside it (see `save`), or from bytes.
 
-    The content shows the format. Graphs of TOSA before 1.0 are made graphs of 1.0.1;
-    `Graph.source.rewrites` says how, and where results may differ.
+    The format is detected from the content. Graphs of TOSA versions before 1.0 are upgraded to
+    1.0.1; `Graph.source.rewrites` lists the changes, and where results may differ.
 
     Args:
       source: a path, or the content of a file.
-      function: which of several functions of an MLIR module, or graphs of a SPIR-V module; by
+      function: the name of a function in an MLIR module, or of a graph in a SPIR-V module; by
         default the only one, or `main`.
-      constants: of a SPIR-V module, by number; by default those of the file beside it.
+      constants: the constants of a SPIR-V module, by id; by default read from the file beside it.
 
     Raises:
-      FormatError: the content is not a well-formed file of these formats, or the files beside it
-        do not fit.
-      UnsupportedError: it has another version, or uses something that TOSA 1.0 does not have.
-      ImportError: the format needs a package that is not installed; the message says which.
-      ValueError: there is no such function.
+      FormatError: the content is not a well-formed file of these formats, or does not match the
+        files beside it.
+      UnsupportedError: the version is not supported, or the file uses something that TOSA 1.0 does
+        not have.
+      ImportError: the format needs a package that is not installed; the message names it.
+      ValueError: the function does not exist.
       OSError: the file cannot be read.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> data = tosajax.io.to_bytes(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> tosajax.io.load(data)
+      Graph('main', (x: INT8[1,3]) -> (y: INT8[1,3]), 1 node)
     """
     asked = Asked(function, constants)
     if isinstance(source, bytes | bytearray | memoryview):
@@ -69,11 +78,13 @@ def load(
 
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
-    """Writes a graph as a file of version 1.0.0, whole or not at all.
+    """Writes a graph to a file, atomically.
 
-    Files have no place for `Graph.quantization`, which goes into one beside it,
-    `model.tosa.quant.json`; SPIR-V has none for large constants, which go into `model.spv.npz`.
-    `load` reads them all.
+    TOSA's own files have version 1.0.0, or 1.1.0-draft if the graph needs TOSA 1.1.
+
+    The formats cannot store `Graph.quantization`, which goes into a file beside it,
+    `model.tosa.quant.json`; SPIR-V cannot store large constants, which go into `model.spv.npz`.
+    `load` reads all of them.
 
     Args:
       graph: any graph of TOSA 1.0 operators; it is not validated.
@@ -81,10 +92,23 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
         text, .mlirbc for MLIR bytecode, .spv for SPIR-V, .vgf for VGF.
 
     Raises:
-      ValueError: the suffix is another one, or the graph has something a file cannot hold.
+      ValueError: the suffix is unknown, or the graph has something that a file cannot store.
       UnsupportedError: the format cannot express an operator or type of the graph.
-      ImportError: the format needs a package that is not installed; the message says which.
+      ImportError: the format needs a package that is not installed; the message names it.
       OSError: the file cannot be written.
+
+    Example:
+      >>> import pathlib
+      >>> import tempfile
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     tosajax.save(graph, pathlib.Path(folder) / "reverse.tosa")
+      ...     loaded = tosajax.load(pathlib.Path(folder) / "reverse.tosa")
+      >>> loaded == graph, loaded.source.format
+      (True, 'TOSA flatbuffer')
     """
     check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
     check_type("path", path, (str, os.PathLike), "a path")
@@ -102,8 +126,13 @@ def check_path(path: str | os.PathLike[str]) -> Format:
     """The format that `save` writes to a path.
 
     Raises:
-      ValueError: the path has the suffix of no format.
-      FileNotFoundError: there is no folder for the file.
+      ValueError: the path's suffix is unknown.
+      FileNotFoundError: the file's folder does not exist.
+
+    Example:
+      >>> from tosajax import io
+      >>> io.check_path("model.mlir").suffix
+      '.mlir'
     """
     known = of_suffix(Path(path).suffix)
     if known is None:
@@ -114,15 +143,24 @@ def check_path(path: str | os.PathLike[str]) -> Format:
 
 
 def to_bytes(graph: Graph) -> bytes:
-    """A graph as the content of a TOSA flatbuffer of version 1.0.0; see `save`."""
+    """Returns a graph as the content of a TOSA flatbuffer; see `save`.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> data = tosajax.io.to_bytes(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> tosajax.load(data)
+      Graph('main', (x: INT8[1,3]) -> (y: INT8[1,3]), 1 node)
+    """
     return _of_text(tosa_file.to_flatbuffer, graph)
 
 
 def _of_text(write: Callable[[Graph], _T], graph: Graph) -> _T:
-    """What `write` makes of a graph whose texts are Unicode.
+    """Returns `write(graph)`.
 
     Raises:
-      ValueError: one is not.
+      ValueError: a string of the graph is not valid Unicode.
     """
     try:
         return write(graph)
@@ -132,14 +170,14 @@ def _of_text(write: Callable[[Graph], _T], graph: Graph) -> _T:
 
 
 def _content(file: IO[bytes]) -> tuple[memoryview, Format]:
-    """The content of a file, and its format."""
+    """Reads the content of a file, and detects its format."""
     start = file.read(_START)
     known = of_content(memoryview(start))
     if os.fstat(file.fileno()).st_size <= _MOST_READ:
         return memoryview(start + file.read()), known
     if known.name != "TOSA flatbuffer":
         raise UnsupportedError(f"the {known.name} is larger than 2 GB")
-    # Most of a file this large is data beyond the flatbuffer, some of it perhaps of no tensor.
+    # Most of so large a file is data after the flatbuffer; mapping it reads only the parts in use.
     return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), known
 
 

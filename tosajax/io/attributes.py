@@ -1,4 +1,4 @@
-"""Attributes and constant data: fields of a file <-> values of a graph."""
+"""Converts attributes and constant data between fields of a file and values of a graph."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tosajax.spec import Argument, Form, Operator
 def read_data(data: np.ndarray | bytes, dtype: DType, shape: Sequence[int]) -> np.ndarray:
     """Unpacks constant data.
 
-    Writers pad: tosa-opt to 8 bytes, ExecuTorch the zero points of per-channel weights to one for
-    each channel. So zero bytes beyond the elements are accepted.
+    Zero bytes after the elements are accepted, because writers pad: tosa-opt to 8 bytes, ExecuTorch
+    the zero points of per-channel weights to one for each channel.
 
     Raises:
-      FormatError: the data is too short, or has other bytes than zero beyond the elements.
+      FormatError: the data is too short, or has nonzero bytes after the elements.
     """
     data = np.frombuffer(data, np.uint8)
     wanted = f"{dtype.name} of shape {tuple(shape)}"
@@ -37,16 +37,16 @@ def read_data(data: np.ndarray | bytes, dtype: DType, shape: Sequence[int]) -> n
         raise FormatError(f"{found}, expected {size} bytes for {wanted}")
     try:
         return dtypes.unpack(data[:size], dtype, shape)
-    except ValueError as error:  # too short; more dimensions, or larger ones, than NumPy has
+    except ValueError as error:  # too short; or too many or too large dimensions for NumPy
         raise FormatError(str(error)) from None
 
 
 def read_dtype(number: int) -> DType:
-    """The element type of a number.
+    """The element type with a number in the schema.
 
     Raises:
-      FormatError: no version of the format has the number.
-      UnsupportedError: only 1.1 draft has it.
+      FormatError: the number is unknown.
+      UnsupportedError: the type is of the draft of TOSA 1.1.
     """
     name = schema.DTYPE.name_of(number)
     if name in schema.DRAFT_DTYPES:
@@ -62,12 +62,12 @@ def read_attributes(
     """Reads the attribute table of an operator.
 
     Args:
-      operator: the operator's row of the operator table.
-      fields: its attribute table in the nested form.
-      tensors: its inputs and outputs, which have the type of CLAMP's bounds.
+      operator: the operator's row in the operator table.
+      fields: the attribute table in the nested form.
+      tensors: the node's inputs and outputs, whose type CLAMP's bounds have.
 
     Raises:
-      FormatError: a value is missing or unknown, or has a wrong length.
+      FormatError: a value is missing, unknown, or of the wrong length.
       UnsupportedError: acc_type is of TOSA 1.1.
     """
     values: dict[str, Any] = {}
@@ -100,10 +100,10 @@ def _read(
 
 
 def _read_enumerant(argument: Argument, number: int) -> Any:
-    """The member of a number.
+    """The enumerant with a number.
 
-    A file without a value has 0. Arm's model refuses it even where the specification has a default,
-    which is for writers of graphs.
+    A file without a value gives 0. Arm's model refuses 0 even if the specification has a default,
+    because the default is meant for writers of graphs.
     """
     try:
         return argument.dtype(number)  # type: ignore[operator]
@@ -114,9 +114,12 @@ def _read_enumerant(argument: Argument, number: int) -> Any:
 
 
 def _type_of(argument: Argument, operator: Operator, tensors: Sequence[Tensor | None]) -> DType:
-    """The element type of an attribute, if all of the operator's tensors have that type variable.
+    """The element type of an attribute, if all tensors of the operator share its type variable.
 
-    It is that of the first tensor, also in a node with an illegal number of inputs.
+    The first known tensor gives the type, even if the node has an illegal number of inputs.
+
+    Raises:
+      FormatError: the tensors have other type variables, or none is known.
     """
     same = all(a.dtype == argument.dtype for a in (*operator.inputs, *operator.outputs))
     for tensor in tensors if same else ():
@@ -126,12 +129,12 @@ def _type_of(argument: Argument, operator: Operator, tensors: Sequence[Tensor | 
 
 
 def write_attributes(node: Node, tensors: Sequence[Tensor]) -> dict[str, Any]:
-    """Writes the attributes of a node in the nested form, the inverse of `read_attributes`.
+    """Converts the attributes of a node to the nested form, the inverse of `read_attributes`.
 
-    Attributes that the node lacks are written with their default.
+    Attributes that the node omits get their default.
 
     Raises:
-      ValueError: an attribute without default is missing, or its value does not fit.
+      ValueError: an attribute without a default is missing, or a value does not fit its type.
     """
     operator = spec.OPERATORS[node.op]
     fields: dict[str, Any] = {}
@@ -150,10 +153,10 @@ def write_attributes(node: Node, tensors: Sequence[Tensor]) -> dict[str, Any]:
 
 
 def as_int32(value: Any) -> int:
-    """A number as an integer.
+    """Converts a number to an integer.
 
     Raises:
-      OverflowError: it is not one of int32.
+      OverflowError: it does not fit int32.
     """
     number = int(value)
     if not -(1 << 31) <= number < 1 << 31:

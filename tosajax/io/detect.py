@@ -1,4 +1,4 @@
-"""The format of a file, by its content."""
+"""Detects the format of a file from its content."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tosajax.io.schema import IDENTIFIER
 _ARRAYS = "arrays are inputs of a graph"
 _WEIGHTS = "it has weights, and no graph"
 _CONVERT = "it has to be converted to TOSA"
-# What other files begin with, at which byte; what they are, and what helps.
+# Magic numbers of other formats: offset, bytes, description, and advice.
 _MAGICS = (
     (0, numpy.lib.format.MAGIC_PREFIX, "a NumPy array", _ARRAYS),
     (4, b"TFL3", "a TFLite flatbuffer", "tosa-converter-for-tflite makes TOSA of it"),
@@ -28,17 +28,18 @@ _MAGICS = (
     *((0, bytes([0x80, version]), "a Python pickle", _WEIGHTS) for version in range(2, 6)),
     *((0, bytes([8, version, 0x12]), "an ONNX model", _CONVERT) for version in range(1, 32)),
 )
-# Names in ZIP archives.
+# Other formats that are ZIP archives: a member's name, description, and advice.
 _ZIPPED = (
     (b".npy", "a NumPy archive", _ARRAYS),
     (b"data.pkl", "a PyTorch file", _WEIGHTS),
+    (b"ETRECORD_V0", "an ETRecord of ExecuTorch", "--scales reads it beside the graph"),
     (b"serialized_exported_program.json", "a program of torch.export", _CONVERT),
     (b"models/model.json", "a program of torch.export", _CONVERT),
     (b"model.weights.h5", "a Keras model", _CONVERT),
 )
 _SPIRV_MAGIC = 0x07230203
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# What the first line of MLIR text that is not a comment begins with.
+# The start of the first line of MLIR text that is not a comment.
 _MLIR_START = re.compile(
     rb'module\b|"?(?:func|builtin|tosa)\.\w|[#!][\w$.-]+\s*=|\{-#|%[\w$.-]+(?::[0-9]+)?\s*='
 )
@@ -49,23 +50,23 @@ _MLIR_FUNCTION = re.compile(rb'^\s*"?func\.func"?[\s(]', re.MULTILINE)
 
 
 def is_flatbuffer(data: memoryview) -> bool:
-    """Whether the bytes are marked as a TOSA flatbuffer, of any version."""
+    """Whether the bytes have the file identifier of a TOSA flatbuffer, of any version."""
     return data[4:8] == IDENTIFIER
 
 
 def is_bytecode(data: memoryview) -> bool:
-    """Whether the bytes are marked as MLIR bytecode."""
+    """Whether the bytes start with the magic number of MLIR bytecode."""
     return data[:4] == b"ML\xefR"
 
 
 def is_spirv(data: memoryview) -> bool:
-    """Whether the bytes start like a SPIR-V module, of either byte order."""
+    """Whether the bytes start with the magic number of a SPIR-V module, in either byte order."""
     start = bytes(data[:4])
     return _SPIRV_MAGIC in (int.from_bytes(start, "little"), int.from_bytes(start, "big"))
 
 
 def is_vgf(data: memoryview) -> bool:
-    """Whether the bytes are marked as a VGF file."""
+    """Whether the bytes start with the magic number of a VGF file."""
     return data[:4] == b"VGF1"
 
 
@@ -76,7 +77,7 @@ def is_json(data: memoryview) -> bool:
 
 
 def is_mlir(data: memoryview) -> bool:
-    """Whether the bytes start like MLIR text with functions or TOSA in it."""
+    """Whether the bytes start like MLIR text that contains functions or TOSA operations."""
     start = _text(data[:65536])
     if b"\0" in start:
         return False
@@ -87,7 +88,7 @@ def is_mlir(data: memoryview) -> bool:
 
 
 def _first_line(start: bytes) -> bytes:
-    """The first line that is not empty, and no comment of MLIR."""
+    """The first line that is neither empty nor an MLIR comment; b"" if there is none."""
     lines = (line.strip() for line in start.splitlines())
     return next((line for line in lines if line and not line.startswith(b"//")), b"")
 
@@ -97,7 +98,10 @@ def _text(start: memoryview) -> bytes:
 
 
 def describe(data: memoryview) -> tuple[str, str]:
-    """The likely format of other bytes, for a message, and what helps, "" if nothing is known."""
+    """Describes bytes in an unsupported format, for a message: the likely format, and advice.
+
+    The advice is "" if there is none.
+    """
     if not data:
         return "an empty file", ""
     start = bytes(data[:65536])

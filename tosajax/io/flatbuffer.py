@@ -1,8 +1,8 @@
-"""Bytes <-> nested Python objects, for any table of `tosajax.io.schema`.
+"""Converts flatbuffers to and from nested Python objects, for any table of `tosajax.io.schema`.
 
-A table is a dict of all its fields, a vector a list, data a view of the file's bytes as uint8, an
-enumeration its number. Every offset and length is checked against the file before its use, because
-the flatbuffers package does not verify its input.
+A table is a dict of all its fields, a vector a list, data a uint8 view of the file's bytes, an
+enumeration its number. Every offset and length is checked against the file before use, because the
+flatbuffers package does not verify its input.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ def decode(data: memoryview, table: Table, only: Collection[str] | None = None) 
     """Reads the root table of a file.
 
     Args:
-      data: the whole file, bytes.
-      table: type of the root.
-      only: fields of the root to read; all by default.
+      data: the bytes of the whole file.
+      table: the type of the root.
+      only: the fields of the root to read; all by default.
 
     Raises:
-      FormatError: an offset, length or text is broken.
-      UnsupportedError: a table has fields that later versions of the format added.
+      FormatError: an offset, length or string is invalid.
+      UnsupportedError: a table has fields of a later version of the format.
     """
     reader = _Reader(data)
     return reader.table(reader.follow(0), table, only)
 
 
 class _Reader:
-    """Reads one file; `path` is its position, for messages."""
+    """Reads one file; `path` is the current field path, for messages."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.path: list[str | int] = []
         self.texts: dict[int, str] = {}
-        # Parts that a file may still refer to, as each costs a little memory. A file of n bytes
-        # has less than n parts; one that refers to the same parts again and again would otherwise
-        # take memory without limit.
+        # The number of parts that may still be read, each of which costs some memory. A file of n
+        # bytes has less than n parts; without this limit, a file with many references to the same
+        # parts could take unbounded memory.
         self.allowance = len(data)
 
     def place(self) -> str:
@@ -91,8 +91,8 @@ class _Reader:
                 value[field.name] = field.default
                 continue
             self.path.append(field.name)
-            # The size may be too small for the last field: in Python, writers let tables of equal
-            # slots share a layout even where their sizes differ.
+            # The size may be too small for the last field: the Python writer shares one vtable
+            # among tables of equal slots even if their sizes differ.
             if not 4 <= slot < size:
                 raise self.error(f"slot {slot} lies outside its table of {size} bytes")
             value[field.name] = self.value(field.type, at + slot, value)
@@ -100,7 +100,7 @@ class _Reader:
         return value
 
     def layout(self, at: int) -> tuple[tuple[int, ...], int]:
-        """The slots of a table's fields, 0 where left out, and the table's size in bytes."""
+        """Reads a vtable: the slots of the fields, 0 if absent, and the table's size in bytes."""
         start = at - self.number("<i", at)
         length, size = self.number("<H", start), self.number("<H", start + 2)
         if length < 4 or length % 2 or size < 4:
@@ -129,7 +129,7 @@ class _Reader:
                 return self.table(self.follow(at), chosen) if chosen else {}
 
     def run(self, at: int, width: int) -> tuple[int, int]:
-        """Start and count of a vector's elements."""
+        """Reads a vector's header: the offset of its first element, and their number."""
         count = self.number(_OFFSET, at)
         self.check(at + 4, count * width, f"a vector of {count} elements")
         return at + 4, count
@@ -147,7 +147,7 @@ class _Reader:
 
     def octets(self, at: int) -> np.ndarray:
         start, count = self.run(at, 1)
-        self.spend(1 + count // 16)  # writers may let equal constants share their data
+        self.spend(1 + count // 16)  # equal constants may share their data
         return np.frombuffer(self.data, np.uint8, count, start)
 
     def vector(self, at: int, kind: Vector) -> list[Any]:
@@ -164,7 +164,7 @@ class _Reader:
 
 
 def _width(kind: Type) -> int:
-    """The bytes of a value in its table or vector."""
+    """The size in bytes of a value in its table or vector."""
     if isinstance(kind, Enumeration):
         kind = kind.storage
     return struct.calcsize(f"<{kind.value}") if isinstance(kind, Scalar) else 4
@@ -173,10 +173,10 @@ def _width(kind: Type) -> int:
 def encode(value: Mapping[str, Any], table: Table, identifier: bytes) -> bytes:
     """Writes a root table, the inverse of `decode`.
 
-    Fields that are None or missing are left out.
+    Fields that are None or missing are omitted.
 
     Raises:
-      UnsupportedError: the file would be larger than the 2 GB that offsets reach.
+      UnsupportedError: the file would exceed 2 GB, the range of offsets.
     """
     writer = _Writer()
     try:
@@ -187,7 +187,7 @@ def encode(value: Mapping[str, Any], table: Table, identifier: bytes) -> bytes:
 
 
 class _Writer:
-    """Writes children before their parents, as the format wants, and equal texts once."""
+    """Writes children before their parents, as the format requires, and equal strings once."""
 
     def __init__(self) -> None:
         self.builder = flatbuffers.Builder(4096)

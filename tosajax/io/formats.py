@@ -1,7 +1,7 @@
-"""The formats of files: how content shows each, what reads it, and what writes it.
+"""The table of file formats, with functions that detect, read and write each.
 
-Readers and writers of other formats than TOSA's own are imported as they are needed, as some need
-packages that are extras.
+Readers and writers of MLIR, SPIR-V and VGF are imported on first use, because some need optional
+packages.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tosajax.report import FormatError
 
 
 class Asked(NamedTuple):
-    """What the caller of `load` chooses.
+    """The options of `load`.
 
     Args:
-      function: the name of one of several in the file; None for the only one, or `main`.
-      constants: of a SPIR-V module, by their number, which are outside of it.
+      function: the name of a function or graph in the file; None for the only one, or `main`.
+      constants: the external constants of a SPIR-V module, by id.
     """
 
     function: str | None = None
@@ -30,22 +30,22 @@ class Asked(NamedTuple):
 
 
 class Content(NamedTuple):
-    """Of a file, and constants by number that it refers to and does not hold."""
+    """A file's bytes, and the external constants it refers to, by id."""
 
     data: bytes
     outside: Mapping[int, np.ndarray] = MappingProxyType({})
 
 
 class Format(NamedTuple):
-    """One format.
+    """One file format.
 
     Args:
-      name: as `Graph.source` states it.
-      suffix: of the files that `save` writes.
-      is_here: whether content, or the beginning of it, is in the format.
-      read: its graph.
-      write: the content for a graph.
-      has_outside: whether a file beside has constants; see `outside`.
+      name: the name in `Graph.source`.
+      suffix: the suffix of the files that `save` writes.
+      is_here: function that tells whether content, or its beginning, is in the format.
+      read: function that reads a graph from content.
+      write: function that writes a graph as content.
+      has_outside: whether a file beside it has external constants; see `outside`.
     """
 
     name: str
@@ -121,7 +121,11 @@ def _write_vgf(graph: Graph) -> Content:
 
 
 def _only(graph: Graph, asked: Asked) -> Graph:
-    """The graph of a format whose files have one."""
+    """Returns the graph of a file with one graph.
+
+    Raises:
+      ValueError: the caller asked for a graph of another name.
+    """
     if asked.function not in (None, graph.name):
         raise ValueError(
             f"function {asked.function!r} of a {graph.source.format}, which has one graph, "
@@ -130,7 +134,7 @@ def _only(graph: Graph, asked: Asked) -> Graph:
     return graph
 
 
-# In the order in which content is looked at.
+# In the order in which formats are detected.
 FORMATS = (
     Format("TOSA flatbuffer", ".tosa", detect.is_flatbuffer, _read_flatbuffer, _write_flatbuffer),
     Format("MLIR bytecode", ".mlirbc", detect.is_bytecode, _read_bytecode, _write_bytecode),
@@ -142,10 +146,10 @@ FORMATS = (
 
 
 def of_content(data: memoryview) -> Format:
-    """The format of content, or of the beginning of it.
+    """Detects the format of content, or of its beginning.
 
     Raises:
-      FormatError: it is none of these.
+      FormatError: the format is unknown.
     """
     for known in FORMATS:
         if known.is_here(data):
@@ -157,5 +161,5 @@ def of_content(data: memoryview) -> Format:
 
 
 def of_suffix(suffix: str) -> Format | None:
-    """The format of files with this suffix."""
+    """The format of files with a suffix; None if the suffix is unknown."""
     return next((known for known in FORMATS if known.suffix == suffix), None)

@@ -1,14 +1,14 @@
-"""Nested form of an interchange file <-> Graph.
+"""Converts the nested form of an interchange file to and from a Graph.
 
 Rules of real files that the schema does not state (seen with tosa-tools 2026.8):
-- A variable is a tensor marked as one, declared again in each region that uses it, with the
-  initial value as its data. Files have no VARIABLE operator. VARIABLE_READ and VARIABLE_WRITE are
-  IDENTITY operators, from and to that tensor, with attribute tables of their own. Arm's tools
-  refuse the operators' own numbers. The graph here has the nodes of the specification: a
-  VARIABLE node, whose output is the variable's tensor, at the head of the first graph that
-  declares the variable, and VARIABLE_READ and VARIABLE_WRITE with the variable's name.
-- Data of tensors that are not constants has no meaning, and is left out: graph inputs of
-  WHILE_LOOP's bodies have some.
+- A variable is a tensor with a variable flag, declared again in each region that uses it, with the
+  initial value as its data. Files do not have a VARIABLE operator. VARIABLE_READ and VARIABLE_WRITE
+  are IDENTITY operators from and to that tensor, with the attribute tables of VARIABLE_READ and
+  VARIABLE_WRITE; Arm's tools refuse these operators' numbers. The graph here has the nodes of the
+  specification: a VARIABLE node, whose output is the variable's tensor, at the head of the first
+  graph that declares the variable, and VARIABLE_READ and VARIABLE_WRITE with the variable's name.
+- Data of tensors that are not constants is meaningless and is dropped; the graph inputs of
+  WHILE_LOOP's bodies have such data.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from tosajax.spec import VarType
 
 _ACCESSES = ("VARIABLE_READ", "VARIABLE_WRITE")
 _DEEPEST = spec.LEVELS["none"].MAX_NESTING
-_MOST_GRAPHS = 4096  # visits of a walk; regions that share regions could make it endless
+_MOST_GRAPHS = 4096  # visits of a walk, which grow exponentially where regions share regions
 _EMPTY = np.empty(0, np.uint8)
 
 
 def read_graph(root: Mapping[str, Any], file: memoryview, source: Source) -> Graph:
-    """Turns the nested form of a file into a graph.
+    """Converts the nested form of a file to a graph.
 
-    The first region is the graph. The others become subgraphs of the graphs whose control flow
-    names them, or of the first where none does.
+    The first region is the graph. Each further region becomes a subgraph of the graphs whose
+    control flow names it, or of the first graph if none does.
 
     Args:
       root: the nested form of a file of a supported version.
-      file: its bytes, for data beyond the flatbuffer.
-      source: where the graph comes from.
+      file: the file's bytes, for data after the flatbuffer.
+      source: the graph's source.
 
     Raises:
       FormatError: the file is not well formed.
-      UnsupportedError: it uses something that TOSA 1.0 does not have.
+      UnsupportedError: the file uses something that TOSA 1.0 does not have.
     """
     graphs: dict[str, Graph] = {}
     outside = _Outside(file)
@@ -72,7 +72,7 @@ def read_graph(root: Mapping[str, Any], file: memoryview, source: Source) -> Gra
 
 
 def _within(place: str, read: Any, *arguments: Any) -> Any:
-    """Calls `read`; messages of its errors begin with `place`."""
+    """Calls `read`, and prefixes the messages of its errors with `place`."""
     try:
         return read(*arguments)
     except (FormatError, UnsupportedError) as error:
@@ -90,11 +90,11 @@ def _only_block(region: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class _Outside:
-    """Data in the file beyond the flatbuffer, for graphs of more than 2 GB."""
+    """Reads data after the flatbuffer, for graphs of more than 2 GB."""
 
     def __init__(self, file: memoryview) -> None:
         self.file = file
-        self.allowance = 16 * len(file)  # writers may let a few equal constants share their data
+        self.allowance = 16 * len(file)  # equal constants may share their data
 
     def read(self, offset: int, size: int) -> np.ndarray:
         self.allowance -= size
@@ -106,7 +106,7 @@ class _Outside:
         return np.frombuffer(self.file, np.uint8, size, offset)
 
 
-# One region.
+# Reading one region.
 
 
 class _Block:
@@ -126,7 +126,7 @@ class _Block:
 
     def graph(self) -> Graph:
         operators = self.block["operators"] or ()
-        # First, so that errors about a file of TOSA 1.1 name its operators.
+        # Operators come first, so that errors about files of TOSA 1.1 name operators.
         ops = [self.at_node(fields, _operator_name, fields) for fields in operators]
         for fields in self.block["tensors"] or ():
             self.add(_within(f"tensor {fields['name']!r}", self.tensor, fields))
@@ -162,7 +162,7 @@ class _Block:
         return Tensor(name, dtype, shape, values, variable)
 
     def data(self, fields: Mapping[str, Any]) -> np.ndarray:
-        """A tensor's data, in its table or elsewhere in the file."""
+        """Reads a tensor's data, from its table or from the end of the file."""
         within, offset = fields["data"], fields["offset"]
         if (within is None or not within.size) and offset > 1:
             return self.outside.read(offset, fields["size"])
@@ -176,7 +176,7 @@ class _Block:
         return Tensor(name, DType.SHAPE, (rank,), values)
 
     def at_node(self, fields: Mapping[str, Any], read: Any, *arguments: Any) -> Any:
-        """Calls `read`; messages name the operator and its outputs."""
+        """Calls `read`, and prefixes the messages of its errors with the operator and outputs."""
         try:
             return read(*arguments)
         except (FormatError, UnsupportedError) as error:
@@ -198,7 +198,7 @@ class _Block:
     def access(
         self, op: str, inputs: tuple[str, ...], outputs: tuple[str, ...], location: str | None
     ) -> Node:
-        """VARIABLE_READ or VARIABLE_WRITE: the variable's name takes its tensor's place."""
+        """Reads VARIABLE_READ or VARIABLE_WRITE: an attribute names the variable, not a tensor."""
         reads = op == "VARIABLE_READ"
         ends, others = (inputs, outputs) if reads else (outputs, inputs)
         self.check_plain(others)
@@ -216,7 +216,7 @@ class _Block:
                 raise FormatError(f"tensor {name!r} is not declared")
 
     def check_plain(self, names: Iterable[str]) -> None:
-        """Checks that tensors do not stand for variables."""
+        """Checks that tensors are not variables."""
         for name in names:
             if name in self.tensors and self.tensors[name].variable is not None:
                 raise FormatError(f"{name!r} is a variable, which only IDENTITY reads and writes")
@@ -236,7 +236,7 @@ def _variable_name(fields: Mapping[str, Any]) -> str:
 
 
 def _operator_name(fields: Mapping[str, Any]) -> str:
-    """The operator, by its number and the type of its attribute table."""
+    """The operator's name, from its number and the type of its attribute table."""
     op, table = fields["op"], fields["attribute_type"]
     name = schema.OP.name_of(op)
     if name in schema.DRAFT_OPERATORS:
@@ -254,11 +254,11 @@ def _operator_name(fields: Mapping[str, Any]) -> str:
     return name
 
 
-# Variables, which belong to all regions together.
+# Variables, which all regions share.
 
 
 def _declare_variables(graphs: Mapping[str, Graph]) -> dict[str, Graph]:
-    """Puts a VARIABLE node before the nodes of the first graph that declares the variable."""
+    """Adds a VARIABLE node at the head of the first graph that declares the variable."""
     known: dict[str, Tensor] = {}
     declared: dict[str, Graph] = {}
     for key, graph in graphs.items():
@@ -276,7 +276,7 @@ def _declare_variables(graphs: Mapping[str, Graph]) -> dict[str, Graph]:
 
 
 def _variables(graph: Graph) -> dict[str, Tensor]:
-    """The tensors of a graph that stand for variables, by the variable's name."""
+    """The variable tensors of a graph, by the variable's name."""
     found: dict[str, Tensor] = {}
     for tensor in graph.tensors.values():
         if tensor.variable is not None and found.setdefault(tensor.variable, tensor) is not tensor:
@@ -285,7 +285,7 @@ def _variables(graph: Graph) -> dict[str, Tensor]:
 
 
 def _declaration(tensor: Tensor) -> Node:
-    """The VARIABLE node of a tensor; the initial value stays with the tensor."""
+    """Makes the VARIABLE node of a tensor, which keeps the initial value."""
     var_type = VarType.of(tensor.dtype)
     if var_type is None or tensor.shape is None:
         raise FormatError(f"variable {tensor.variable!r} is {tensor}, which no variable can be")
@@ -294,7 +294,7 @@ def _declaration(tensor: Tensor) -> Node:
 
 
 def _with_declaration(node: Node, graph: Graph) -> Node:
-    """Completes a VARIABLE node from its tensor, for files that have this operator."""
+    """Sets the attributes of a VARIABLE node from its tensor, for files with this operator."""
     if node.op != "VARIABLE":
         return node
     tensors = [graph.tensors.get(name) for name in node.outputs]
@@ -303,21 +303,21 @@ def _with_declaration(node: Node, graph: Graph) -> Node:
     return dataclasses.replace(_declaration(tensors[0]), location=node.location)
 
 
-# Regions that refer to regions.
+# Nesting of regions.
 
 
 def _graph_names(node: Node) -> list[str]:
-    """The graphs that a node's attributes name."""
+    """The names of the graphs in a node's attributes."""
     attributes = spec.OPERATORS[node.op].attributes
     return [node.attributes[a.name] for a in attributes if a.form is spec.Form.GRAPH]
 
 
 def nest(graphs: Mapping[str, Graph]) -> Graph:
-    """Gives each graph the graphs that its control flow names; returns the first graph.
+    """Nests graphs into the graphs whose control flow names them; returns the first graph.
 
     Raises:
-      FormatError: a graph is not there, or contains itself.
-      UnsupportedError: they are nested too deeply, or too many.
+      FormatError: a graph is missing, or contains itself.
+      UnsupportedError: the nesting is too deep, or there are too many graphs.
     """
     done: dict[str, Graph] = {}
     first, *others = graphs
@@ -332,7 +332,10 @@ def nest(graphs: Mapping[str, Graph]) -> Graph:
 def _nested(
     name: str, graphs: Mapping[str, Graph], done: dict[str, Graph], path: tuple[str, ...]
 ) -> Graph:
-    """The graph of a region, reached by way of `path`, with its subgraphs; kept in `done`."""
+    """Returns the graph of a region with its subgraphs, and stores it in `done`.
+
+    `path` has the names of the regions around it.
+    """
     if name not in graphs:
         raise FormatError(f"region {path[-1]!r} refers to region {name!r}, which is not there")
     if name in path:
@@ -350,10 +353,10 @@ def _nested(
 
 
 def write_graph(graph: Graph) -> dict[str, Any]:
-    """Turns a graph into the nested form of a file, the inverse of `read_graph`.
+    """Converts a graph to the nested form of a file, the inverse of `read_graph`.
 
     Raises:
-      ValueError: the graph has something a file cannot hold.
+      ValueError: the graph has something that a file cannot store.
     """
     regions: dict[str, Graph] = {}
     for part in graph.walk():
@@ -438,7 +441,7 @@ def _node_fields(node: Node, graph: Graph) -> dict[str, Any]:
 
 
 def _accessed(node: Node, graph: Graph, op: str) -> Iterator[str]:
-    """The tensor of the variable that a node of this operator names."""
+    """Yields the tensor of the variable that a node names, if its operator is `op`."""
     if node.op != op:
         return
     for tensor in graph.tensors.values():

@@ -1,7 +1,7 @@
-"""JSON text of flatc <-> nested Python objects.
+"""Converts JSON text, as flatc writes it, to and from nested Python objects.
 
-The nested form is that of `tosajax.io.flatbuffer`: numbers for enumerations, uint8 arrays for
-data. Fields that a text lacks have the schema's defaults.
+The nested form is the same as in `tosajax.io.flatbuffer`: numbers for enumerations, uint8 arrays
+for data. Missing fields have the schema's defaults.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def parse(text: bytes) -> Mapping[str, Any]:
     """Reads JSON text, without a schema.
 
     Raises:
-      FormatError: the text is not JSON, or not an object.
+      FormatError: the text is not JSON, or the JSON is not an object.
     """
     try:
         raw = json.loads(text)
@@ -38,15 +38,15 @@ def parse(text: bytes) -> Mapping[str, Any]:
 def decode(
     raw: Mapping[str, Any], table: Table, only: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Fits a JSON object to a table.
+    """Converts a JSON object to the nested form of a table.
 
     Args:
-      raw: of `parse`.
-      table: type of the root.
-      only: fields of the root to read; all by default.
+      raw: the result of `parse`.
+      table: the type of the root.
+      only: the fields of the root to read; all by default.
 
     Raises:
-      FormatError: a field is unknown, or its value is not of the field's type.
+      FormatError: a field is unknown, or its value does not have the field's type.
     """
     return _table(raw, table, "", only)
 
@@ -135,7 +135,7 @@ def _expect(good: bool, raw: Any, wanted: str, path: str) -> None:
 
 
 def _shown(raw: Any) -> str:
-    """A value in a message; an integer may have too many digits to print."""
+    """Formats a value for a message, without all digits of a large integer."""
     if isinstance(raw, dict | list):
         return "an object" if isinstance(raw, dict) else "a list"
     if isinstance(raw, int) and abs(raw) >= 1 << 64:
@@ -144,9 +144,9 @@ def _shown(raw: Any) -> str:
 
 
 def plain(value: Mapping[str, Any], table: Table) -> dict[str, Any]:
-    """A table as a JSON object, the inverse of `decode`.
+    """Converts a table to a JSON object, the inverse of `decode`.
 
-    Fields that are None, missing, or equal to the schema's default are left out.
+    Fields that are None, missing, or equal to the schema's default are omitted.
     """
     given = ((field, value.get(field.name)) for field in table.fields)
     return {
@@ -159,7 +159,7 @@ def plain(value: Mapping[str, Any], table: Table) -> dict[str, Any]:
 def dumps(raw: Mapping[str, Any]) -> str:
     """Writes a JSON object as text, the inverse of `parse`.
 
-    Each list of numbers or texts is on one line.
+    Each list of numbers or strings is on one line.
     """
     return "".join(_lines(raw, "")) + "\n"
 

@@ -1,7 +1,7 @@
-"""Constants beside a SPIR-V module: `model.spv.npz`, as a module has no place for large ones.
+"""Reads and writes the external constants of a SPIR-V module, in `model.spv.npz` beside it.
 
-An array for each, named "<number>:<type>", as "3:bfloat16", and "module": the SHA-256 of the
-module, which binds them to it.
+A module cannot store large constants. The file has an array for each, named "<id>:<type>", such as
+"3:bfloat16", and "module", the SHA-256 of the module to which they belong.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _MODULE = "module"
 
 
 def path_of(model: Path) -> Path:
-    """The file with the constants of a module."""
+    """The path of the file with a module's constants."""
     return model.with_name(model.name + SUFFIX)
 
 
 def write(constants: Mapping[int, np.ndarray], model: Path, content: bytes) -> None:
-    """Writes constants beside the file of a module, or removes those of an earlier one.
+    """Writes constants beside a module's file; without constants, removes an earlier file.
 
     Args:
-      constants: by the number that the module gives them.
-      model: the path of its file.
-      content: of that file.
+      constants: the constants, by id in the module.
+      model: the path of the module's file.
+      content: the content of the module's file.
     """
     path = path_of(model)
     if not constants:
@@ -44,11 +44,11 @@ def write(constants: Mapping[int, np.ndarray], model: Path, content: bytes) -> N
 
 
 def read(model: Path, content: memoryview | bytes) -> dict[int, np.ndarray] | None:
-    """The constants beside the file of a module, None where there are none.
+    """Reads the constants beside a module's file; None if there are none.
 
     Args:
-      model: the path of its file.
-      content: of that file.
+      model: the path of the module's file.
+      content: the content of the module's file.
 
     Raises:
       FormatError: the file of constants is damaged, or belongs to another module.
@@ -72,7 +72,7 @@ def _constant(path: Path, name: str, array: np.ndarray) -> tuple[int, np.ndarray
 
 
 def _bits(x: np.ndarray) -> np.ndarray:
-    """Types that NumPy cannot save as unsigned integers of their size."""
+    """Views an array whose type NumPy cannot save as unsigned integers of the same size."""
     return x if x.dtype.isbuiltin == 1 else x.view(f"u{x.dtype.itemsize}")
 
 

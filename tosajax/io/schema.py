@@ -1,9 +1,10 @@
-"""The layout of TOSA interchange files, stated once for the binary and the JSON form.
+"""The schema of TOSA interchange files, for both the binary and the JSON form.
 
 A table is an ordered list of fields; the order is the binary layout. Operators, attributes,
-enumerations and element types are derived from the operator table. Only facts of files stand here:
-the order of fields, and names with a spelling of their own in JSON.
-Source: the schema of TOSA 1.0 and 1.1 draft; `tests/io/test_io_schema.py` compares the two.
+enumerations and element types are derived from the operator table. This module states only facts of
+files: the order of fields, and names that differ in JSON.
+Source: the schema of TOSA 1.0 and of the draft of 1.1; `tests/io/test_io_schema.py` compares them
+with this module.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tosajax.spec import Argument, Form, Operator
 
 
 class Scalar(enum.Enum):
-    """A number held in its table; the value is its `struct` format."""
+    """The type of a number stored in its table; the value is its `struct` format."""
 
     BOOL = "?"
     UINT8 = "B"
@@ -33,7 +34,7 @@ class Scalar(enum.Enum):
 
 
 class Blob(enum.Enum):
-    """A run of bytes outside its table: UTF-8 text, or data aligned to 8 bytes."""
+    """Bytes stored outside their table: UTF-8 text, or data aligned to 8 bytes."""
 
     TEXT = "text"
     OCTETS = "octets"
@@ -41,7 +42,7 @@ class Blob(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Enumeration:
-    """Names for numbers; files hold the number, JSON the name."""
+    """Names of numbers; flatbuffers store the number, JSON the name."""
 
     name: str
     numbers: Mapping[str, int]
@@ -65,16 +66,16 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Vector:
-    """A list of numbers, texts or tables; the writer has int32 numbers only."""
+    """A list of numbers, strings or tables; the writer supports only int32 numbers."""
 
     element: Scalar | Blob | Table
 
 
 @dataclasses.dataclass(frozen=True)
 class Union:
-    """One of several tables, chosen by the number in the field `selector`.
+    """One of several tables, selected by the number in the field `selector`.
 
-    A number without a table here belongs to a later version; its fields are not read.
+    A number that is not in `tables` belongs to a later version; its fields are not read.
     """
 
     selector: str
@@ -86,7 +87,7 @@ Type = Scalar | Blob | Enumeration | Vector | Table | Union
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One slot of a table, and its value where a file leaves it out."""
+    """One slot of a table, and its value if a file omits it."""
 
     name: str
     type: Type
@@ -94,7 +95,7 @@ class Field:
 
 
 def _field(name: str, kind: Type) -> Field:
-    """A field that is false or 0 by default where it is a number, else absent."""
+    """Makes a field; the default of booleans is false, of numbers 0, of other fields None."""
     if kind is Scalar.BOOL:
         return Field(name, kind, False)
     return Field(name, kind, 0 if isinstance(kind, Scalar | Enumeration) else None)
@@ -104,7 +105,7 @@ def _numbered(names: Iterable[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-# Additions of 1.1 draft, by name and number only, for errors about files that use them.
+# Additions in the draft of 1.1, by name and number only, for errors about files that use them.
 DRAFT_DTYPES = ("FP6E2M3", "FP6E3M2", "FP4E2M1", "FP8UE8M0", "INT64", "MXINT8")
 DRAFT_OPERATORS = {
     "MATMUL_T_BLOCK_SCALED": 76,
@@ -131,9 +132,8 @@ DRAFT_OPERATORS = {
     "RESHAPE_BLOCK_SCALED": 97,
     "ROW_GATHER_BLOCK_SCALED": 98,
     "ROW_GATHER": 99,
-    "MATMUL_T": 100,
 }
-# Compatibility features by the number of their bit.
+# Compatibility features, by bit number.
 FEATURES = {1: "MXFP"}
 
 
@@ -161,7 +161,7 @@ _ENUMERATIONS: dict[type, Enumeration] = {
 }
 
 
-# Attributes: one table for each operator, with the operator's number.
+# Attributes: one table for each operator, numbered as the operator.
 
 _WORDS = {
     "ARGMAX": "ArgMax",
@@ -177,21 +177,21 @@ def _attribute_table_name(operator: str) -> str:
 
 
 def attribute_type(argument: Argument) -> Type:
-    """The type of the field that holds an attribute."""
+    """The type of the field for an attribute."""
     if argument.form is Form.LIST:
         return Vector(Scalar.INT32)
     if argument.form is Form.GRAPH:
         return Blob.TEXT
     if argument.name == "implementation_attrs" or not isinstance(argument.dtype, type):
-        return Blob.OCTETS  # free bytes, or one element of the operator's type
+        return Blob.OCTETS  # arbitrary bytes, or one element of the operator's type
     plain: dict[type, Type] = {int: Scalar.INT32, bool: Scalar.BOOL, str: Blob.TEXT}
     return (plain | _ENUMERATIONS)[argument.dtype]
 
 
 def file_attributes(operator: Operator) -> tuple[Argument, ...]:
-    """The attributes in an operator's table of a file, in the file's order.
+    """The attributes in an operator's attribute table, in the file's order; acc_type is last.
 
-    Constant values, and all attributes of variables, belong to tensors. acc_type comes last.
+    Values of constants, and all attributes of operators on variables, are stored with tensors.
     """
     if operator.chapter == "variable":
         return ()

@@ -1,4 +1,6 @@
-"""Scales beside a model: `model.tosa.quant.json`, as a TOSA file has no place for them.
+"""Reads and writes the scales of a model, in `model.tosa.quant.json` beside it.
+
+TOSA files cannot store scales. The file has this form:
 
 {
  "kind": "tosajax quantization", "version": 1,
@@ -6,9 +8,9 @@
  "tensors": {"image": {"scale": [0.0039], "zero_point": [-128]}, ...}
 }
 
-A tensor with a scale for each channel also has "axes", and one whose integers have narrower limits
-than its type "bounds"; see `tosajax.Quantization`. The digest binds the scales to their model, as
-other models may have tensors of the same names.
+A tensor with a scale for each channel also has "axes", and a tensor whose integers have narrower
+limits than its type has "bounds"; see `tosajax.Quantization`. The digest identifies the model,
+because other models may have tensors of the same names.
 """
 
 from __future__ import annotations
@@ -27,21 +29,21 @@ from tosajax.report import FormatError
 SUFFIX = ".quant.json"
 _KIND, _VERSION = "tosajax quantization", 1
 _FIELDS = ("scale", "zero_point", "axes", "bounds")
-_LARGEST = 1 << 28  # bytes; a larger file is something else
+_LARGEST = 1 << 28  # bytes; a larger file is not a scales file
 
 
 def path_of(model: Path) -> Path:
-    """The file with the scales of a model."""
+    """The path of the file with a model's scales."""
     return model.with_name(model.name + SUFFIX)
 
 
 def write(graph: Graph, model: Path, content: bytes) -> None:
-    """Writes the scales of a graph beside its file, or removes those of an earlier file.
+    """Writes the scales of a graph beside its file; without scales, removes an earlier file.
 
     Args:
-      graph: as it was saved.
-      model: the path of its file.
-      content: of that file.
+      graph: the saved graph.
+      model: the path of the graph's file.
+      content: the content of the graph's file.
     """
     path = path_of(model)
     if not graph.quantization:
@@ -54,17 +56,17 @@ def write(graph: Graph, model: Path, content: bytes) -> None:
 
 
 def read(graph: Graph, model: Path, content: memoryview | bytes) -> Mapping[str, Quantization]:
-    """The scales beside a file, {} where there are none.
+    """Reads the scales beside a graph's file; {} if there are none.
 
-    Scales for another content of the file are left out with a warning.
+    Scales for different content of the file are ignored with a warning.
 
     Args:
-      graph: of the file.
-      model: the path of the file.
-      content: of that file.
+      graph: the graph in the file.
+      model: the path of the graph's file.
+      content: the content of the graph's file.
 
     Raises:
-      FormatError: the file of scales is damaged, or does not fit the graph's tensors.
+      FormatError: the file of scales is damaged, or does not match the graph's tensors.
     """
     path = path_of(model)
     if not path.is_file():

@@ -1,6 +1,6 @@
-"""TOSA's own files: flatbuffers (.tosa) and their JSON form, of any version.
+"""Reads and writes TOSA's own files: flatbuffers (.tosa) and their JSON form, of any version.
 
-Versions before 1.0 have the same mark, and other tables.
+Versions before 1.0 have the same file identifier, but a different schema.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tosajax.report import FormatError, UnsupportedError
 
 
 def read_flatbuffer(data: memoryview) -> Graph:
-    """The graph of a flatbuffer; data beyond it may be in the same file.
+    """Reads the graph of a flatbuffer, and data after the flatbuffer in the same file.
 
     Raises:
-      FormatError, UnsupportedError: as `tosajax.load`.
+      FormatError, UnsupportedError: see `tosajax.load`.
     """
     if is_before_1_0(flatbuffer.decode(data, schema.GRAPH, ("version",))):
         return pre_1_0.read_flatbuffer(data)
@@ -26,10 +26,10 @@ def read_flatbuffer(data: memoryview) -> Graph:
 
 
 def read_json(data: memoryview) -> Graph:
-    """The graph of a JSON text.
+    """Reads the graph of a JSON text.
 
     Raises:
-      FormatError, UnsupportedError: as `tosajax.load`.
+      FormatError, UnsupportedError: see `tosajax.load`.
     """
     raw = json_form.parse(bytes(data))
     if is_before_1_0(json_form.decode(raw, schema.GRAPH, ("version",))):
@@ -38,10 +38,10 @@ def read_json(data: memoryview) -> Graph:
 
 
 def to_flatbuffer(graph: Graph) -> bytes:
-    """A graph as a flatbuffer of version 1.0.0.
+    """Writes a graph as a flatbuffer of version 1.0.0, or 1.1.0-draft if it needs 1.1.
 
     Raises:
-      ValueError, UnsupportedError: as `tosajax.save`.
+      ValueError, UnsupportedError: see `tosajax.save`.
     """
     content = flatbuffer.encode(write_graph(graph), schema.GRAPH, schema.IDENTIFIER)
     _check(flatbuffer.decode, memoryview(content))
@@ -49,10 +49,10 @@ def to_flatbuffer(graph: Graph) -> bytes:
 
 
 def to_json(graph: Graph) -> bytes:
-    """A graph as JSON of version 1.0.0.
+    """Writes a graph as JSON of version 1.0.0, or 1.1.0-draft if it needs 1.1.
 
     Raises:
-      ValueError: as `tosajax.save`.
+      ValueError: see `tosajax.save`.
     """
     raw = json_form.plain(write_graph(graph), schema.GRAPH)
     _check(json_form.decode, raw)
@@ -60,10 +60,10 @@ def to_json(graph: Graph) -> bytes:
 
 
 def _check(decode: Any, content: Any) -> None:
-    """Checks that content is read, so that no file is written that is not.
+    """Checks that tosajax can read the content of a file before writing it.
 
     Raises:
-      ValueError: it is not.
+      ValueError: the content cannot be read.
     """
     try:
         _graph(decode, content, memoryview(b""), "")
@@ -72,7 +72,7 @@ def _check(decode: Any, content: Any) -> None:
 
 
 def _graph(decode: Any, content: Any, file: memoryview, form: str) -> Graph:
-    """Checks the version before it decodes the rest: other versions have other layouts."""
+    """Decodes a graph; checks the version first, because the schema depends on it."""
     version = check_version(decode(content, schema.GRAPH, ("version",)))
     check_features(decode(content, schema.GRAPH, ("compatibility",)))
     root = decode(content, schema.GRAPH)

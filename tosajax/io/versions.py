@@ -1,7 +1,7 @@
-"""Versions of the format, and compatibility features.
+"""Checks versions of the format, and compatibility features.
 
-Files before 1.0 have the same magic, but other numbers of operators and types, so a reader checks
-the version before it decodes the rest.
+Files before 1.0 have the same file identifier, but different numbers of operators and types, so a
+reader checks the version before it decodes the rest.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from tosajax.report import FormatError, UnsupportedError
 from tosajax.versions import V1_0, V1_1
 
 SUPPORTED = "1.0.x and 1.1.0-draft"
-# The version that a file of a graph states, by the version that the graph needs.
+# The version fields of a written file, by the version that the graph needs.
 WRITTEN = {
     V1_0: {"_major": 1, "_minor": 0, "_patch": 0, "_draft": False},
-    V1_1: {"_major": 1, "_minor": 1, "_patch": 0, "_draft": True},  # as tosa-tools 2026.8 has it
+    V1_1: {"_major": 1, "_minor": 1, "_patch": 0, "_draft": True},  # as in tosa-tools 2026.8
 }
 
 
@@ -30,8 +30,8 @@ def check_version(root: Mapping[str, Any]) -> str:
     """The version of a file, as text.
 
     Raises:
-      FormatError: the file states no version.
-      UnsupportedError: it has a version that tosajax does not read.
+      FormatError: the file does not state a version.
+      UnsupportedError: tosajax does not read the version.
     """
     version = root["version"]
     if version is None:
@@ -44,7 +44,7 @@ def check_version(root: Mapping[str, Any]) -> str:
 
 
 def check_features(root: Mapping[str, Any]) -> None:
-    """Refuses a file that needs compatibility features: tosajax has none.
+    """Checks that a file does not need compatibility features, of which tosajax supports none.
 
     Raises:
       UnsupportedError: a feature bit is set.
@@ -57,7 +57,7 @@ def check_features(root: Mapping[str, Any]) -> None:
 
 
 def producer(root: Mapping[str, Any]) -> str:
-    """The version of the library that wrote a file, "" where it is not stated."""
+    """The version of the library that wrote a file; "" if it is not stated."""
     software = root["software_version"]
     if software is None:
         return ""

@@ -49,30 +49,39 @@ def lower(
 ) -> tuple[Callable[..., Any], Params]:
     """Turns a graph into `fn(params, *inputs) -> outputs`.
 
-    A graph with variables becomes `fn(params, state, *inputs) -> (state, outputs)`: the state is
-    a dictionary of `Variable` by name, at first `tosajax.initial_state(graph)`. Variables of other
-    graphs in it come back unchanged.
+    A graph with variables becomes `fn(params, state, *inputs) -> (state, outputs)`. The state is a
+    dictionary of `Variable` by name; the first one is `tosajax.initial_state(graph)`. Variables of
+    other graphs in it are returned unchanged.
 
     Args:
       graph: legal, every dimension known.
       custom_ops: for each (domain_name, operator_name) of a CUSTOM node, a function of its inputs
         that takes the keyword `implementation_attrs` and returns one array or a tuple of them.
-      report_unpredictable: also return, as the last result, a flag for each node and each REQUIRE
-        rule that it may break as it runs: {("ADD 'sum'", "add.r1"): bool scalar}. Where one is
-        true, the specification leaves the outputs open. The flag of a zero point that is not a
-        constant ("matmul.e1") says that the graph is illegal with these inputs.
+      report_unpredictable: whether to return, as the last result, a flag for each node and each
+        REQUIRE rule that it may break at run time: {("ADD 'sum'", "add.r1"): bool scalar}. If a
+        flag is true, the specification does not define the outputs. The flag of a zero point that
+        is not a constant ("matmul.e1") means that the graph is illegal with these inputs.
 
     Returns:
-      fn: pure and traceable: jit, vmap and differentiate it. Inputs and outputs stand in the
-        graph's order, each in `dtype.storage` and of its exact shape.
-      params: the values of every CONST, by tensor name; those of a subgraph after its name and
-        a slash, unless their own name begins so.
+      fn: a pure function, for jit, vmap and differentiation. Inputs and outputs are in the graph's
+        order, each in `dtype.storage` and of its exact shape.
+      params: the values of every CONST, by tensor name. Names of a subgraph's constants begin with
+        its name and a slash.
 
     Raises:
       TosaError: the graph is illegal.
       UnsupportedError: a CUSTOM is not in custom_ops, or the value of a variable is undefined; or,
         when fn runs, control flow nests too deeply for Python's recursion limit.
       TypeError, ValueError: when fn is called or traced, an argument is of another type or shape.
+
+    Example:
+      >>> import jax
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.FP32, (4,))
+      >>> fn, params = tosajax.lower(b.graph([b.op("MUL", x, x, b.const([0], tosajax.DType.INT8))]))
+      >>> jax.grad(lambda x: fn(params, x)[0].sum())(jax.numpy.arange(4.0)).tolist()
+      [0.0, 2.0, 4.0, 6.0]
     """
     validate(graph).raise_errors()  # also refuses an argument that is not a Graph
     program, params = build(graph, custom_ops=custom_ops, report_unpredictable=report_unpredictable)
@@ -103,29 +112,29 @@ def build(
     turns: Mapping[str, int] | None = None,
     native: bool | None = False,
 ) -> tuple[GraphFunction, Params]:
-    """The function of a legal graph, with state and flags whether the graph has any or not.
+    """The function of a legal graph; it always takes and returns state and flags.
 
     Args:
       graph: legal, every dimension known.
       custom_ops: see `lower`.
       report_unpredictable: see `lower`.
-      prepare: the program is compiled once, with `compiled.compiler_options`, and is not
-        differentiated. Operators take constant weights, zero points and shifts from the graph,
-        not from the parameters, so that they can prepare them; and bfloat16 moves by its bits.
-      platform: the only one that the program is for, if that is known.
-      kernels: holds a function for each operator, by its name in lower case; and perhaps others
-        for results that one node alone reads, as "rescale_before_clamp".
-      traced: attributes that come with the parameters.
-      turns: how many a WHILE_LOOP takes, by its first output, for kernels that make use of it.
-      native: native kernels compute what they can, several nodes at once; no tensor between these
-        is given to `amend` and `watch`. None leaves it to the processor.
+      prepare: whether the program is compiled once, with `compiled.compiler_options`, and not
+        differentiated. Operators then read constant weights, zero points and shifts from the graph
+        instead of the parameters, to prepare them; and bfloat16 is moved as integers.
+      platform: the only platform of the program, if it is known.
+      kernels: an object with a function for each operator, by its name in lower case; it may have
+        more functions for results with a single reader, such as "rescale_before_clamp".
+      traced: attributes whose values are in the parameters.
+      turns: the number of turns of WHILE_LOOPs, by their first output, for kernels that use it.
+      native: whether native kernels compute the nodes that they can, several at once; `amend` and
+        `watch` do not get the tensors between these nodes. None: the processor decides.
 
     Returns:
       program: (params, state, *inputs, amend=None, watch=None) -> (state, flags, outputs).
-        `amend` is given the name and the value of each input and of each output of a node, and
-        returns by name what is read from then on: this value or another in its place, and
-        constants in place of others. `watch` is given the state as well, and returns the next one.
-        Tensors of subgraphs have the names that their constants would have in the parameters.
+        `amend` gets the name and the value of each input and of each node's output, and returns
+        values by name, which later nodes read: for this tensor, and for constants. `watch` also
+        gets the state, and returns the next state. Tensors of subgraphs are named like constants
+        of subgraphs in the parameters.
       params: as from `lower`.
     """
     variables = declared_variables(graph)
@@ -161,22 +170,22 @@ def build(
 
 
 def scope_name(node: Node) -> str:
-    """The name of a node's steps in XLA's programs and profiles."""
+    """The scope name of a node's instructions in XLA's programs and profiles."""
     text = node.title.encode("ascii", "backslashreplace").decode()
     return text if len(text) <= 200 else f"{text[:100]}...{text[-97:]}"
 
 
 def _scope(node: Node, tensors: Mapping[str, Tensor], *, native: bool) -> str:
-    """The name of a node's steps, with the reason if native kernels do not compute its products."""
+    """The scope name of a node, with the reason if no native kernel computes its products."""
     is_left = native and is_integer_product(node, tensors)
     reason = obstacle(node, tensors) if is_left else ""
     return f"{scope_name(node)}/{not_native(reason)}" if reason else scope_name(node)
 
 
 def to_device(values: np.ndarray, dtype: DType) -> jax.Array:
-    """Values in their storage type as a JAX array with memory of its own; int48 is not narrowed."""
-    # jnp.asarray compiles a program for each shape. A JAX array may share memory with the NumPy
-    # array that it is put from, hence the copy.
+    """Copies values in their storage type to a JAX array; int48 is not narrowed."""
+    # jnp.asarray compiles a program for each shape. jax.device_put may share memory with the NumPy
+    # array, hence the copy.
     return _x64.from_numpy(values) if dtype is DType.INT48 else jax.device_put(np.array(values))
 
 
@@ -214,7 +223,7 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
         values.update(zip(graph.inputs, inputs, strict=True))
         run = Run(params, state, values, {}, amend, watch)
         run.found(graph.inputs, prefix)
-        # Those who look at tensors see the ones inside of a chain.
+        # `amend` and `watch` need the tensors inside a chain.
         steps = together if amend is None and watch is None else single
         with waiting_threads(waits):
             for step, names in steps:
@@ -226,7 +235,7 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
 
 
 def _planned(graph: Graph, uses: Uses, context: Context) -> tuple[KernelPlan, dict[int, Kernel]]:
-    """The plan of a graph, and the kernels of its fusions by their place among the parts."""
+    """The plan of a graph, and the kernels of its fusions, by their index among the parts."""
     if context.native is not False:
         plan = plan_of(uses, graph.tensors, context.traced)
         isa = native_set(context.native) if plan.has_kernels else None
@@ -240,7 +249,7 @@ def _planned(graph: Graph, uses: Uses, context: Context) -> tuple[KernelPlan, di
 
 
 def _fenced_tensors(graph: Graph, uses: Uses) -> set[str]:
-    """The tensors that stand behind a barrier; see `_fenced`."""
+    """The tensors that need a barrier; see `_fenced`."""
 
     def feeds_clamp(name: str) -> bool:
         return name in uses.only and uses.only[name].op == "CLAMP"
@@ -257,7 +266,7 @@ def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
     keys: dict[str, str] = {}
     for node in graph.nodes:
         for name in node.outputs if node.op == "CONST" else ():
-            # A tensor of another graph may have a slash in its own name.
+            # A tensor's own name may contain a slash.
             key = unused(name_in(prefix, name), params)
             tensor = graph.tensors[name]
             assert tensor.values is not None
@@ -266,7 +275,7 @@ def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
     return keys
 
 
-# A step, and the tensors that others may read.
+# A step, and its tensors that other steps may read.
 _Named = tuple[Step, Sequence[str]]
 
 
@@ -291,11 +300,11 @@ def _chained(
 
 
 def _fenced(step: Step, scope: str, names: Sequence[str], fenced: Set[str]) -> _Named:
-    """A step with a name, and a barrier behind some tensors that it makes.
+    """A step with a scope name, and with optimization barriers on some of its tensors.
 
-    Without one, XLA computes a tensor again, with all that it comes from, for each node that reads
-    it; and it fuses a float product into the sum that follows, which then rounds differently from
-    batch to batch. A CLAMP rounds nothing.
+    Without barriers XLA recomputes a tensor, with its operands, for each node that reads it. It
+    also fuses a float product into the following sum, whose rounding then depends on the batch. A
+    CLAMP does not round.
     """
     behind = [name for name in names if name in fenced]
 
@@ -316,7 +325,7 @@ def _step(
     context: Context,
     only: Mapping[str, Node],
 ) -> Step:
-    """The step of a node; `only` holds the only reader of a tensor."""
+    """The step of a node; `only` maps a tensor to its only reader."""
     match node.op:
         case "COND_IF":
             return cond_if_step(node, blocks, FlagNames(context))

@@ -1,6 +1,6 @@
-"""Chains: native kernels that follow each other, which one call runs.
+"""Chains: consecutive native kernels that run in one call.
 
-A RESHAPE between two of them moves nothing.
+A RESHAPE between two kernels of a chain moves no data.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from tosajax.graph import Node, Tensor
 from tosajax.lowering.fusions import Fusion, Product, nodes_of, output_of
 
-# Operators whose kernels take images, one after the other.
+# Operators whose kernels process a batch image by image.
 _OF_IMAGES = "CONV2D", "DEPTHWISE_CONV2D"
 Part = Fusion | Node
 
 
 def chains(parts: Sequence[Part], tensors: Mapping[str, Tensor]) -> list[range]:
-    """The parts that each call runs, in order; a part outside of chains is by itself.
+    """The parts that each call runs, in order; a part outside of chains is a call by itself.
 
     Args:
-      parts: the nodes of a graph in order, with fusions in the place of theirs.
+      parts: the nodes of a graph in order, with fusions in place of the nodes that they cover.
       tensors: the graph's tensors, by name.
     """
     calls: list[range] = []
@@ -33,14 +33,14 @@ def chains(parts: Sequence[Part], tensors: Mapping[str, Tensor]) -> list[range]:
 
 
 def _continues(chain: Sequence[Part], part: Part, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a fusion, or a RESHAPE of what one computes, can follow a chain."""
+    """Whether a fusion, or a RESHAPE of a fusion's output, can extend a chain."""
     images = _images(chain[0], tensors)
     if images is None:
         return False
     computed = {name for p in chain for name in outputs_of(p)}
     if isinstance(part, Node):
         return part.op == "RESHAPE" and part.inputs[0] in computed
-    # Weights and scales are prepared before the call, so no kernel of it may compute them.
+    # Weights and scales are prepared before the call, so its kernels must not compute them.
     others = {name for node in nodes_of(part) for name in node.inputs[1:]}
     return _images(part, tensors) == images and computed.isdisjoint(others)
 
@@ -60,11 +60,11 @@ def _images(part: Part, tensors: Mapping[str, Tensor]) -> int | None:
 
 
 def outputs_of(part: Part) -> Sequence[str]:
-    """The tensors of a part that other parts may read."""
+    """The outputs of a part that other parts may read."""
     return part.outputs if isinstance(part, Node) else [output_of(part)]
 
 
 def inputs_inside(part: Part) -> list[str]:
-    """The tensors that a part's nodes read, those inside of a fusion as well."""
+    """The tensors that a part's nodes read, including tensors inside a fusion."""
     nodes = [part] if isinstance(part, Node) else nodes_of(part)
     return [name for node in nodes for name in node.inputs]

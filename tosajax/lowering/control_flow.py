@@ -67,13 +67,13 @@ def while_loop_step(
 
 
 class FlagNames:
-    """The flags that the graphs of a node may raise, found when the node first runs."""
+    """The flags that the subgraphs of a node may raise; found when the node first runs."""
 
     def __init__(self, context: Context) -> None:
         self._names: set[tuple[str, str]] | None = None if context.report_unpredictable else set()
 
     def lowered(self, graphs: Sequence[Callable[..., Any]], *args: Any) -> Flags:
-        """All flags, none raised."""
+        """All flags of the graphs, set to false."""
         if self._names is None:
             self._names = {name for graph in graphs for name in jax.eval_shape(graph, *args)[1]}
         return {name: jnp.asarray(False) for name in self._names}

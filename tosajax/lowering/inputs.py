@@ -1,4 +1,4 @@
-"""Checks of the arguments of a graph's function, by name, while it is traced or called."""
+"""Checks the arguments of a graph's function, by name, while it is traced or called."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tosajax.graph import Graph, Tensor, declared_variables, shape_fits
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.variables import Variable
 
-# Types in which every pattern of bits is a value.
+# Types in which every bit pattern is a value.
 _WHOLE = frozenset(DType) - {DType.BOOL, DType.INT4, DType.INT48, DType.SHAPE}
-# NumPy types that stand in files for types that NumPy lacks: their bits.
+# NumPy types that hold, in files, the bits of types that NumPy lacks.
 _IN_FILES = {
     DType.BF16: (np.uint16, np.dtype("V2")),
     DType.FP8E4M3: (np.uint8, np.dtype("V1")),
@@ -30,7 +30,7 @@ _UNSIGNED = {DType.INT8: np.uint8, DType.INT16: np.uint16}
 Form = tuple[np.dtype, tuple[int, ...]]
 
 _FOR_BATCH = "run examples side by side with jax.vmap, or compile with batch={}"
-# Of a level of TOSA. The search of a transposition of more axes takes long.
+# MAX_RANK of a TOSA level. Searching a transposition of more axes is slow.
 _MAX_RANK = 6
 
 
@@ -42,21 +42,21 @@ def forms_of(params: Mapping[str, Any]) -> dict[str, Form]:
 def checked_inputs(
     graph: Graph, forms: Mapping[str, Form], params: Any, state: Any, inputs: Sequence[Any]
 ) -> list[jax.Array | np.ndarray]:
-    """The inputs of a function from `tosajax.lower` or `tosajax.differentiable` as arrays.
+    """Converts inputs of a `tosajax.lower` or `tosajax.differentiable` function to arrays.
 
-    Types and shapes are static: the arguments of a function under jit are checked while it is
-    traced, and its program has no checks. Under vmap, shapes are those of one example.
+    Types and shapes are static: the arguments of a jitted function are checked while it is traced,
+    and its program has no checks. Under vmap, shapes are the shapes of one example.
 
     Args:
-      graph: the function computes it.
-      forms: of the parameters that `params` must have.
+      graph: the graph of the function.
+      forms: the element types and shapes of the parameters, from `forms_of`.
       params: any value.
       state: any value; {} for a graph without variables.
       inputs: any values.
 
     Raises:
-      TypeError: the arguments stand in another order, there are more or fewer inputs, or an
-        element type is wrong.
+      TypeError: the order of the arguments or the number of inputs is wrong, or an element type
+        is.
       ValueError: a parameter or a variable is missing, a shape is wrong, or a NumPy array has
         values that int4 or int48 do not have.
     """
@@ -74,10 +74,10 @@ def checked_inputs(
 
 
 def as_array(tensor: Tensor, value: Any) -> jax.Array | np.ndarray:
-    """An input of this name as an array.
+    """Converts an input to an array.
 
     Raises:
-      TypeError: it is not one.
+      TypeError: the value is not an array.
     """
     if isinstance(value, jax.Array | np.ndarray):
         return value
@@ -91,23 +91,23 @@ def as_array(tensor: Tensor, value: Any) -> jax.Array | np.ndarray:
 
 
 def no_names() -> Collection[str]:
-    """The unsigned tensors of a program that has none."""
+    """The empty set of unsigned tensors."""
     return ()
 
 
 def holds(
     found: np.dtype, dtype: DType, *, is_unsigned: bool = False, in_files: bool = False
 ) -> bool:
-    """Whether arrays of a NumPy type hold an element type, by value or by bits.
+    """Whether an array of a NumPy type can hold an element type, by value or by bits.
 
-    Unsigned integers are the bits of a signed tensor only where its graph reads them as unsigned:
-    elsewhere, images of 0..255 would be taken for other numbers.
+    Unsigned arrays are accepted for a signed tensor only if its graph reads the tensor as unsigned:
+    otherwise the values of 0..255 images would change.
 
     Args:
-      found: type of the arrays.
-      dtype: element type.
+      found: the NumPy type of the arrays.
+      dtype: the element type.
       is_unsigned: whether the graph reads the tensor as unsigned; see `graph.zero_points`.
-      in_files: whether the arrays may come from NumPy files, which hold bf16 and fp8 as bits.
+      in_files: whether bf16 and fp8 may be given as bits, as in NumPy files.
     """
     if found == dtype.storage or (in_files and found in _IN_FILES.get(dtype, ())):
         return True
@@ -123,22 +123,22 @@ def typed(
     scaled: Collection[str] = (),
     hint: str = "",
 ) -> jax.Array | np.ndarray:
-    """An input in `dtype.storage`, of the same bits.
+    """Converts an input to `dtype.storage`, with the same bits.
 
     Args:
       tensor: the input of the graph.
-      value: from the user.
-      unsigned: gives the names of tensors that the graph reads as unsigned.
+      value: the user's array.
+      unsigned: returns the names of tensors that the graph reads as unsigned.
       in_files: see `holds`.
-      scaled: names of inputs whose scale the graph has, for advice.
-      hint: advice for the message of an error.
+      scaled: names of inputs whose scale the graph has; messages advise to use it.
+      hint: advice that is appended to error messages.
 
     Raises:
       TypeError: the array has another type.
     """
-    storage = tensor.dtype.storage
-    if value.dtype == storage:
+    if tensor.dtype.accepts(value):
         return value
+    storage = tensor.dtype.storage
     is_unsigned = _may_be_unsigned(value.dtype, tensor.dtype) and tensor.name in unsigned()
     if holds(value.dtype, tensor.dtype, is_unsigned=is_unsigned, in_files=in_files):
         return value.view(storage)
@@ -156,13 +156,13 @@ def check_shape(
     value: jax.Array | np.ndarray,
     for_batch: str,
 ) -> None:
-    """Raises ValueError where an input has another shape; says how to make it fit.
+    """Raises ValueError if an input has another shape; the message advises how to convert it.
 
     Args:
       tensor: the input.
-      wanted: its shape in a call; DYNAMIC where any size will do, None for any shape.
+      wanted: its shape in a call, with DYNAMIC for any size; None for any shape.
       value: the array.
-      for_batch: advice where the array holds several examples; their number goes into {}.
+      for_batch: advice if the array holds several examples; {} stands for their number.
     """
     if wanted is not None and not shape_fits(value.shape, wanted):
         message = f"input {tensor.name!r} has shape {value.shape}, expected {tuple(wanted)}"
@@ -170,7 +170,7 @@ def check_shape(
 
 
 def check_range(tensor: Tensor, value: jax.Array | np.ndarray) -> None:
-    """Raises ValueError where a NumPy array has values that int4 or int48 do not have."""
+    """Raises ValueError if a NumPy array has values out of the range of int4 or int48."""
     if isinstance(value, jax.Array) or tensor.dtype not in (DType.INT4, DType.INT48):
         return
     low, high = tensor.dtype.minimum, tensor.dtype.maximum
@@ -208,7 +208,7 @@ def _check_state(graph: Graph, state: Any) -> None:
         if not isinstance(variable, Variable):
             raise TypeError(f"state[{name!r}] is {_described(variable)}, expected a Variable")
         for tensor in declared[:1]:
-            form = tensor.dtype.storage, tensor.shape or ()
+            (form,) = tensor.dtype.parts(tensor.shape or ())
             _check_form(f"state[{name!r}].value", variable.value, form)
         _check_form(f"state[{name!r}].written", variable.written, (np.dtype(bool), ()))
 
@@ -223,13 +223,13 @@ def _check_form(name: str, value: Any, form: Form) -> None:
 
 
 def _conversion(found: np.dtype, wanted: DType) -> str:
-    """Advice to convert an array, where that keeps its values or its bits."""
+    """Advice to convert an array, if the conversion keeps its values or its bits."""
     storage = wanted.storage
     if not isinstance(found, np.dtype):  # a type of JAX alone, such as keys
         return ""
     if wanted is DType.INT48 and found == np.int32:
         return "; JAX narrows int64 to int32 unless 64-bit types are enabled"
-    # NumPy files name no types of other libraries: they hold "|V2", or unsigned integers.
+    # NumPy files lack types of other libraries: they hold "|V2", or unsigned integers.
     is_bits = found.kind == "u" or (found.kind == "V" and found.isbuiltin != 2)
     if is_bits and found.itemsize == storage.itemsize and wanted in _WHOLE:
         same = f"; use .view({storage.name}) if it holds the same bits"
@@ -244,7 +244,7 @@ def _conversion(found: np.dtype, wanted: DType) -> str:
 
 
 def _reshaping(shape: tuple[int, ...], wanted: tuple[int, ...], for_batch: str) -> str:
-    """Advice to transpose an array, to add its first dimension, or to run more examples."""
+    """Advice to transpose an array, to add a first dimension, or to run a batch."""
     if axes := _transposition(shape, wanted):
         return _transposed(axes)
     if wanted[:1] != (1,):
@@ -258,7 +258,7 @@ def _reshaping(shape: tuple[int, ...], wanted: tuple[int, ...], for_batch: str) 
 
 
 def _transposition(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The order of the axes that gives a shape; of several, the one that moves later axes."""
+    """A permutation of axes that gives a shape; of several, the one that keeps the first axes."""
     if len(shape) != len(wanted) or len(shape) > _MAX_RANK:
         return None
     orders = permutations(range(len(shape)))
@@ -270,7 +270,7 @@ def _transposed(axes: tuple[int, ...]) -> str:
 
 
 def _described(value: Any) -> str:
-    """An argument, for messages: arrays by type and shape."""
+    """A description of an argument for messages; arrays by type and shape."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"an array, {value.dtype}{list(value.shape)}"
     return shown(value)

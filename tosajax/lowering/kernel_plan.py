@@ -1,4 +1,4 @@
-"""The plan of a graph: which nodes native kernels compute, and which kernels one call runs."""
+"""The plan of a graph: which nodes native kernels compute, and which kernels share a call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tosajax.lowering.run import Traced
 from tosajax.lowering.uses import Uses, uses_of
 from tosajax.validation import validate
 
-# Elements of a tensor that XLA computes on one thread, beside kernels.
+# The most elements of a tensor that XLA computes on one thread between kernels.
 _LITTLE = 2**12
 _MOVES = "data_layout"
 _LARGE = "control_flow", "custom"
@@ -23,11 +23,11 @@ _LARGE = "control_flow", "custom"
 
 @dataclasses.dataclass(frozen=True)
 class KernelPlan:
-    """What computes the nodes of a graph; as text, a line for each part.
+    """Which kernel or route computes each node of a graph; as text, a line for each part.
 
     Args:
-      parts: the nodes in order, with fusions in the place of theirs.
-      calls: the parts that run together: those of a chain of kernels, or one alone.
+      parts: the nodes in order, with fusions in place of the nodes that they cover.
+      calls: the parts that run together, as ranges: a chain of kernels, or a single part.
       tensors: the graph's tensors, by name.
     """
 
@@ -41,7 +41,7 @@ class KernelPlan:
 
     @property
     def leaves_little(self) -> bool:
-        """Whether XLA computes so little between native kernels that one thread does it."""
+        """Whether XLA computes so little between native kernels that one thread is enough."""
         nodes = [part for part in self.parts if isinstance(part, Node)]
         nodes = [node for node in nodes if spec.OPERATORS[node.op].chapter != _MOVES]
         if any(spec.OPERATORS[node.op].chapter in _LARGE for node in nodes):
@@ -71,13 +71,13 @@ def _title(node: Node, fusion: Fusion) -> str:
 
 
 def plan_kernels(graph: Graph) -> KernelPlan:
-    """The plan of a graph where native kernels compute what they can.
+    """Plans the native kernels of a graph: they compute every node that they can.
 
-    `compile` follows it on processors with native kernels; `Executable.explain` says what a
-    program does. Graphs of loops and branches have plans of their own: `graph.subgraphs`.
+    `compile` follows the plan on processors with native kernels; `Executable.explain` shows the
+    routes of a compiled program. Subgraphs of loops and branches have their own plans.
 
     Args:
-      graph: legal, every dimension known.
+      graph: a legal graph with known dimensions.
 
     Raises:
       TosaError: the graph is illegal.
@@ -101,10 +101,10 @@ def plan_of(uses: Uses, tensors: Mapping[str, Tensor], traced: Traced) -> Kernel
     """The plan of nodes, from the uses of their tensors.
 
     Args:
-      uses: of the graph's tensors.
+      uses: the uses of the graph's tensors.
       tensors: the graph's tensors, by name.
-      traced: attributes that come with the parameters. Kernels take the bounds of CLAMP as
-        operands, and no other attribute.
+      traced: attributes whose values are in the parameters. Kernels can take the bounds of CLAMP
+        as operands, but no other attribute.
     """
     fit = {id(n) for n in uses.nodes if n.op == "CLAMP" or not traced.keys() & {*n.outputs}}
     readers = {name: node for name, node in uses.only.items() if id(node) in fit}
@@ -113,14 +113,14 @@ def plan_of(uses: Uses, tensors: Mapping[str, Tensor], traced: Traced) -> Kernel
 
 
 def without_kernels(uses: Uses, tensors: Mapping[str, Tensor]) -> KernelPlan:
-    """The plan by which XLA computes all nodes."""
+    """The plan without native kernels: XLA computes all nodes."""
     return _with_fusions(uses.nodes, [], tensors)
 
 
 def _with_fusions(
     nodes: Sequence[Node], fusions: Sequence[Fusion], tensors: Mapping[str, Tensor]
 ) -> KernelPlan:
-    """Puts each fusion in the place of its last node."""
+    """Makes the plan in which each fusion replaces its last node."""
     ends = {id(nodes_of(fusion)[-1]): fusion for fusion in fusions}
     inside = {id(node) for fusion in fusions for node in nodes_of(fusion)[:-1]}
     parts = [ends.get(id(node), node) for node in nodes if id(node) not in inside]

@@ -1,4 +1,4 @@
-"""Steps of native kernels, one or a chain of them."""
+"""Steps of native kernels: a single kernel or a chain."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def native_set(native: bool | None) -> InstructionSet | None:
-    """The instruction set of native kernels on this processor; None for XLA's routes."""
+    """The instruction set of native kernels on this processor; None if XLA computes all nodes."""
     from tosajax.native.codegen.isa import chosen
 
     return chosen(native)
 
 
 class Kernel(NamedTuple):
-    """The kernel of a fusion.
+    """A native kernel for a fusion.
 
     Args:
       fusion: the nodes that it computes.
-      prepare: returns the kernel with its operands, or its result where it is several calls.
-      route: computes the result, and names how.
+      prepare: returns the kernel with its operands; or the result, if it takes several calls.
+      route: computes the result; has the name of the route.
     """
 
     fusion: Fusion
@@ -41,12 +41,12 @@ class Kernel(NamedTuple):
 
     @property
     def output(self) -> str:
-        """The tensor that it computes."""
+        """The name of the tensor that it computes."""
         return output_of(self.fusion)
 
 
 def kernel_of(fusion: Fusion, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Kernel:
-    """The kernel of a fusion.
+    """Makes the kernel of a fusion.
 
     Args:
       fusion: the nodes that it computes.
@@ -70,9 +70,9 @@ def kernel_step(kernel: Kernel, tensors: Mapping[str, Tensor], traced: Traced) -
     """The step of a kernel, which stores its output.
 
     Args:
-      kernel: of a fusion.
+      kernel: the kernel of a fusion.
       tensors: the graph's tensors, by name.
-      traced: attributes that come with the parameters, here those of CLAMP.
+      traced: attributes of CLAMP whose values are in the parameters.
     """
 
     def step(run: Run) -> None:
@@ -87,13 +87,13 @@ def chain_step(
     tensors: Mapping[str, Tensor],
     traced: Traced,
 ) -> Step:
-    """The step of a chain, which stores the tensors that others read.
+    """The step of a chain, which stores the tensors that other steps read.
 
     Args:
       chain: kernels, and RESHAPEs between them.
-      wanted: the tensors that others read.
+      wanted: the tensors that other steps read.
       tensors: the graph's tensors, by name.
-      traced: attributes that come with the parameters, here those of CLAMP.
+      traced: attributes of CLAMP whose values are in the parameters.
     """
 
     def step(run: Run) -> None:

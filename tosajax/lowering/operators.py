@@ -1,4 +1,4 @@
-"""Steps of operators that are functions of their inputs, CUSTOM included."""
+"""Steps of operators that are functions of their inputs, including CUSTOM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tosajax.spec import Form, Kind
 def operator_step(
     node: Node, tensors: Mapping[str, Tensor], context: Context, reader: str | None
 ) -> Step:
-    """The step of a node whose result a node of the operator `reader` alone reads, or any do."""
+    """The step of a node; `reader` is the operator of its only reader, if it has just one."""
     operator = spec.OPERATORS[node.op]
     static = dict(node.attributes)
     if operator.needs_out_type:
@@ -36,7 +36,7 @@ def operator_step(
         if argument.form is Form.SHAPE:
             fixed[position] = _static_shape(node, tensors[name])
         elif context.prepare and argument.prepared and _is_constant(tensors, name):
-            # A NumPy array: a constant that the kernel can compute with while it is traced.
+            # A NumPy array: a constant that the kernel can read while it is traced.
             fixed[position] = tensors[name].values
         else:
             names.append(name)
@@ -65,10 +65,10 @@ def operator_step(
 
 
 def _by_bits(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """Moves bfloat16 as integers.
+    """Wraps a kernel that moves elements: it moves bfloat16 as integers.
 
-    XLA:CPU holds an element that it writes more than once in a register, where in some shapes x86
-    instructions for bfloat16 turn a subnormal into zero.
+    XLA:CPU keeps an element that it writes more than once in a register; for some shapes, x86
+    instructions for bfloat16 then flush a subnormal to zero.
     """
 
     def to_bits(x: jax.Array) -> jax.Array:
@@ -78,7 +78,7 @@ def _by_bits(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
         bits = kernel(*jax.tree.map(to_bits, inputs))
         if bits.dtype != jnp.uint16:
             return bits
-        # Without the barrier XLA writes bfloat16 in the loop that moves.
+        # Without the barrier XLA writes bfloat16 in the loop that moves elements.
         return lax.bitcast_convert_type(lax.optimization_barrier(bits), jnp.bfloat16)
 
     return move
@@ -97,7 +97,7 @@ def _is_constant(tensors: Mapping[str, Tensor], name: str | tuple[str, ...]) -> 
 def _with_fixed(
     kernel: Callable[..., Any], fixed: Mapping[int, Any], static: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """The kernel with fixed attributes, and some fixed operands by their position."""
+    """Binds attributes of a kernel, and some operands by position."""
     if not fixed:
         return functools.partial(kernel, **static)
 
@@ -110,7 +110,7 @@ def _with_fixed(
     return call
 
 
-# Operators of the user.
+# User-defined operators.
 
 
 def custom_step(node: Node, graph: Graph, context: Context) -> Step:
@@ -135,8 +135,8 @@ def custom_step(node: Node, graph: Graph, context: Context) -> Step:
 
 
 def _check_results(node: Node, wanted: Sequence[Tensor], results: Sequence[jax.Array]) -> None:
-    found = [(tuple(r.shape), r.dtype) for r in results]
-    if found != [(t.shape, t.dtype.storage) for t in wanted]:
+    found = [((r.dtype, tuple(r.shape)),) for r in results]
+    if found != [t.dtype.parts(t.shape or ()) for t in wanted]:
         given = ", ".join(f"{r.dtype}[{','.join(map(str, r.shape))}]" for r in results)
         expected = ", ".join(f"{t.name} {t}" for t in wanted)
         raise ValueError(f"{node.title}: the function returned {given}, expected {expected}")

@@ -1,4 +1,4 @@
-"""A graph as it runs, and the context in which the steps of its nodes are made."""
+"""The state of a running graph, and the context in which the steps of its nodes are built."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tosajax.lowering.variables import State
 Params = dict[str, jax.Array]
 Flags = dict[tuple[str, str], jax.Array]
 CustomOps = Mapping[tuple[str, str], Callable[..., Any]]
-# By output of a node, its traced attributes, each with its key in the parameters.
+# By the output of a node: its traced attributes, each with its key in the parameters.
 Traced = Mapping[str, Mapping[str, str]]
-# Given the name and the value of an input or of a node's output, what is read in its place.
+# From the name and the value of an input or of a node's output to replacing values, by name.
 Amend = Callable[[str, Any], Any]
-# Given the state, and the name and the value of an input or of a node's output, the state after it.
+# From the state, and the name and the value of an input or of a node's output, to the next state.
 Watch = Callable[[State, str, Any], State]
 # A graph, ready to run:
 # (params, state, *inputs, amend=None, watch=None) -> (state, flags, outputs).
@@ -29,8 +29,8 @@ class Context(NamedTuple):
     """The options of lowering, and the parameters found so far.
 
     Args:
-      turns: of loops, by the name of their first output, where they are known.
-      native: whether native kernels compute nodes, several at once; None as suits the processor.
+      turns: the numbers of turns of loops, if known, by the name of a loop's first output.
+      native: whether native kernels compute nodes, several at once; None: the processor decides.
     """
 
     custom_ops: CustomOps
@@ -46,7 +46,7 @@ class Context(NamedTuple):
 
 @dataclasses.dataclass
 class Run:
-    """One graph as it runs: its tensors, and the state and flags that it passes on."""
+    """One run of a graph: its tensors, and the state and flags that it passes on."""
 
     params: Params
     state: State
@@ -59,7 +59,7 @@ class Run:
         return [self.values[name] for name in names]
 
     def found(self, names: Sequence[str], prefix: str) -> None:
-        """Shows tensors that have been computed, in the graph of a path, to `watch` and `amend`."""
+        """Passes computed tensors of the graph with a path to `watch` and `amend`."""
         for name in names:
             known = name_in(prefix, name)
             if self.watch is not None:
@@ -70,11 +70,11 @@ class Run:
 
 
 def name_in(prefix: str, name: str) -> str:
-    """How a tensor of a subgraph is known outside of it: by the path of its graph and its name.
+    """The name of a subgraph's tensor outside of the subgraph: the path of its graph and its name.
 
     Args:
-      prefix: the path, with a slash behind each graph; empty for the main graph.
-      name: of the tensor; one that begins with the path stays as it is.
+      prefix: the path, with a slash after each graph; empty for the main graph.
+      name: the name of the tensor; a name that begins with the path is unchanged.
     """
     return name if name.startswith(prefix) else prefix + name
 

@@ -12,12 +12,13 @@ from tosajax.graph import Graph, Node
 
 
 class Uses(NamedTuple):
-    """The nodes that compute, and who reads their tensors.
+    """The nodes of a graph that compute, and the readers of its tensors.
 
     Args:
-      nodes: all but constants and declarations, in an order in which they can run.
-      counts: how many times each tensor is read, by name.
-      only: the only reader of a tensor that is no output of the graph, by the tensor's name.
+      nodes: all nodes except constants and declarations, in an order in which they can run.
+      counts: the number of times that each tensor is read, by name.
+      only: the only reader of each tensor that has one, by the tensor's name; graph outputs are
+        left out.
     """
 
     nodes: Sequence[Node]
@@ -26,7 +27,7 @@ class Uses(NamedTuple):
 
 
 def uses_of(graph: Graph, *, report_unpredictable: bool = False) -> Uses:
-    """The uses of a graph's tensors; flags of REQUIRE rules read the inputs of nodes once more."""
+    """The uses of a graph's tensors; a flag of a REQUIRE rule counts as a reader of the inputs."""
     nodes = [n for n in graph.ordered_nodes() if n.op not in (*spec.CONSTANT_OPERATORS, "VARIABLE")]
     counts = Counter(name for node in nodes for name in node.inputs)
     if report_unpredictable:

@@ -32,10 +32,10 @@ def write_step(node: Node, tensor: Tensor, context: Context) -> Step:
 
 
 def _checked_variable(node: Node, tensor: Tensor, context: Context) -> str:
-    """The variable's name.
+    """The name of a node's variable.
 
     Raises:
-      UnsupportedError: it is not declared once, with the shape and type of the tensor.
+      UnsupportedError: there is not exactly one declaration, of the tensor's shape and type.
     """
     name = node.attributes["name"]
     declared = context.variables.get(name, ())

@@ -7,13 +7,22 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tosajax.graph import Graph, Tensor, declared_variables
 
 
 class Variable(NamedTuple):
-    """One variable: its value, zeros until it is written, and whether it has been written."""
+    """One variable: its value, zeros until it is written, and whether it has been written.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> b.variable("count", tosajax.DType.INT32, (2,))
+      >>> state = tosajax.initial_state(b.graph([b.read("count", tosajax.DType.INT32, (2,))]))
+      >>> value, written = state["count"]
+      >>> value.tolist(), written.item()
+      ([0, 0], False)
+    """
 
     value: jax.Array
     written: jax.Array
@@ -23,7 +32,16 @@ State = Mapping[str, Variable]
 
 
 def initial_state(graph: Graph) -> dict[str, Variable]:
-    """The variables of a legal graph and its subgraphs, by name, before its first run."""
+    """The variables of a legal graph and its subgraphs, by name, before its first run.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> b.variable("count", tosajax.DType.INT32, (2,), initial_value=[3, 4])
+      >>> state = tosajax.initial_state(b.graph([b.read("count", tosajax.DType.INT32, (2,))]))
+      >>> state["count"].value.tolist()
+      [3, 4]
+    """
     return {
         name: _initial(tensor)
         for name, declared in declared_variables(graph).items()
@@ -34,5 +52,5 @@ def initial_state(graph: Graph) -> dict[str, Variable]:
 def _initial(tensor: Tensor) -> Variable:
     values = tensor.values
     if values is None:
-        values = np.zeros(tensor.shape or (), tensor.dtype.storage)
+        values = tensor.dtype.zeros(tensor.shape or ())
     return Variable(jnp.asarray(values), jnp.asarray(tensor.values is not None))

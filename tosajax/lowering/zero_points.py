@@ -1,4 +1,4 @@
-"""Zero points that are known as a graph runs: an error where it runs on values, else a flag."""
+"""Checks zero points at run time: an error if their values are known, a flag if they are traced."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tosajax.lowering.run import Context, Run
 
 
 def judge_zero_points(zero_points: Sequence[OpenZeroPoint], run: Run, context: Context) -> None:
-    """Applies the rules on zero points of a node to their values in a run.
+    """Checks the zero points of a node by their values in a run.
 
     Raises:
-      TosaError: a value that is known, because nothing traces the graph, breaks a rule.
+      TosaError: a known value breaks a rule; values are known if the graph is not traced.
     """
     values = {z.tensor: run.values[z.tensor] for z in zero_points}
     check_at_hand(zero_points, values)
@@ -34,12 +34,12 @@ def judge_zero_points(zero_points: Sequence[OpenZeroPoint], run: Run, context: C
 def check_inputs(
     zero_points: Sequence[OpenZeroPoint], tensors: Sequence[Tensor], arrays: Sequence[Any]
 ) -> None:
-    """Applies the rules on zero points that are inputs; no other input is read.
+    """Checks inputs that are zero points; the values of other inputs are not read.
 
     Args:
       zero_points: from `input_zero_points`.
-      tensors: the inputs.
-      arrays: their values, some of which may be traced.
+      tensors: the graph's inputs.
+      arrays: their values; some may be traced.
 
     Raises:
       TosaError: a value breaks a rule.
@@ -50,11 +50,11 @@ def check_inputs(
 
 
 def check_at_hand(zero_points: Sequence[OpenZeroPoint], values: Mapping[str, Any]) -> None:
-    """Raises TosaError where a zero point that is an array at hand breaks a rule.
+    """Raises TosaError if a zero point with a known value breaks a rule.
 
     Args:
-      zero_points: no other value is read, as that may wait for a device.
-      values: by tensor name; some may be traced.
+      zero_points: the zero points. Other values are not read, as reading may wait for a device.
+      values: values by tensor name; some may be traced.
     """
     names = {z.tensor for z in zero_points if _is_known(values[z.tensor])}
     check_zero_points(zero_points, {name: np.asarray(values[name]) for name in names})

@@ -1,7 +1,9 @@
-"""Exact integer kernels, compiled by LLVM when a program is made and called by XLA.
+"""Exact integer kernels, compiled by LLVM when a program is traced, and called by XLA.
 
-`llvmlite` compiles them (the extra "native"), and XLA calls them by its public interface for
-foreign functions. Without it, programs take XLA's own operations, with the same bits.
+`call` and `forms` are the kernels as functions of JAX. `tiling` plans one for a shape: tiles, work
+items, threads. `kernels` writes its code as LLVM IR, by means of `codegen`. `calls` compiles the IR
+with `llvmlite` (the extra "native"), and calls it through XLA's foreign function interface.
+Without `llvmlite`, programs use XLA's own operations, with the same bits.
 """
 
 from __future__ import annotations
@@ -15,20 +17,20 @@ from contextvars import ContextVar
 from tosajax.environment import switch
 
 _VARIABLE = "TOSAJAX_NATIVE"
-# A context, like the platform, as operands and instruction sets alone reach the calls of kernels.
+# A context variable, like the platform: only operands and instruction sets reach `call.run`.
 _threads_wait: ContextVar[bool] = ContextVar("threads_wait", default=False)
 
 
 def threads_wait() -> bool:
-    """Whether threads wait for the next kernel after one that is traced now."""
+    """Whether threads park after each kernel that is traced now."""
     return _threads_wait.get()
 
 
 @contextlib.contextmanager
 def waiting_threads(wait: bool) -> Iterator[None]:
-    """Threads wait for a while after each kernel that is traced inside, or go at once.
+    """A context in which threads park after each kernel that is traced, or return at once.
 
-    They pay where kernels follow each other. XLA's own kernels would miss them.
+    Parked workers pay where kernels follow each other; XLA's own kernels would lack these threads.
     """
     token = _threads_wait.set(wait)
     try:
@@ -38,16 +40,17 @@ def waiting_threads(wait: bool) -> Iterator[None]:
 
 
 def can_compile() -> bool:
-    """Whether there is an LLVM for native kernels."""
+    """Whether this system can compile and run native kernels."""
     # Kernels call POSIX functions of the C library.
     return os.name == "posix" and importlib.util.find_spec("llvmlite") is not None
 
 
 def wanted(native: bool | None) -> bool | None:
-    """Whether programs are to have native kernels; None where the processor decides.
+    """Whether programs shall have native kernels; None leaves it to the processor.
 
     Args:
-      native: what the user asked for; the environment may forbid it, or ask in the user's place.
+      native: what the user asked for. The environment variable TOSAJAX_NATIVE may forbid native
+        kernels, or decide where this is None.
 
     Raises:
       ValueError: TOSAJAX_NATIVE is neither 0 nor 1.

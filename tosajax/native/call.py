@@ -1,4 +1,8 @@
-"""Native kernels as functions of JAX: weights are packed, sizes planned, and examples joined."""
+"""Native kernels as functions of JAX.
+
+Each operator's function prepares a `KernelCall`: it packs weights, folds zero points into the bias,
+and stacks scales. `run` and `run_all` call prepared kernels; `vmap` joins examples in one call.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from tosajax.native import threads_wait, tiling
 from tosajax.native.calls import compiler, schedule
 from tosajax.native.calls.schedule import KernelCall, Link, Placeholder
 from tosajax.native.codegen.isa import InstructionSet
-from tosajax.native.codegen.requantize import UPPER, ByteScaleForm, ScaleTable
+from tosajax.native.codegen.requantize import UPPER_SHIFT, ByteScaleForm, ScaleTable
 from tosajax.native.kernels import addition, convolution, depthwise, matmul, pool
 from tosajax.native.kernels.epilogue import EpilogueKey, FusedAdd
 from tosajax.native.kernels.fused_add import AddKey
@@ -29,13 +33,13 @@ Array = jax.Array | np.ndarray
 
 
 class Operands(NamedTuple):
-    """Of a convolution; what is a NumPy array is prepared when the program is made.
+    """Operands of a convolution; NumPy arrays are prepared when the program is traced.
 
     Args:
-      x: int8 or int16, [N, H, W, IC].
-      weight: int8, less its zero point: [OC, KH, KW, IC], or depthwise [KH, KW, C, M].
-      bias: int32, or of int16 int48 in int64; [1] or [OC].
-      x_zp: of the type of x, [1]; of int16 it is 0.
+      x: input, int8 or int16, [N, H, W, IC].
+      weight: int8, less its zero point; [OC, KH, KW, IC], or [KH, KW, C, M] if depthwise.
+      bias: int32, or int48 in int64 if x is int16; [1] or [OC].
+      x_zp: input zero point, of x's type, [1]; 0 if x is int16.
     """
 
     x: Array
@@ -45,16 +49,16 @@ class Operands(NamedTuple):
 
 
 class Epilogue(NamedTuple):
-    """RESCALE of the sums, and CLAMP; all but `double` and `out` may be traced.
+    """RESCALE of accumulators, and CLAMP; all but `double` and `out` may be traced.
 
     Args:
-      multiplier: int32 or int16, [1] or [OC]; int16 of int48 sums.
+      multiplier: int32 or int16, [1] or [OC]; int16 for int48 accumulators.
       shift: int8, [1] or [OC].
       zero_point: of the output, a scalar.
-      least: the least result, a scalar.
-      largest: the largest.
-      double: whether it rounds twice.
-      out: the type of results, "i8" or "i16".
+      least: lower bound of results, a scalar.
+      largest: upper bound of results, a scalar.
+      double: whether RESCALE rounds twice (DOUBLE_ROUND).
+      out: IR type of results, "i8" or "i16".
     """
 
     multiplier: Any
@@ -72,7 +76,7 @@ class Rescaling(NamedTuple):
     Args:
       multiplier: int32 or int16, [1].
       shift: int8, [1].
-      double: whether it rounds twice.
+      double: whether it rounds twice (DOUBLE_ROUND).
     """
 
     multiplier: Any
@@ -87,8 +91,8 @@ class Scaling(NamedTuple):
       zero_point: of the input, [1].
       multiplier: int32 or int16, [1].
       shift: int8, [1].
-      double: whether it rounds twice.
-      then: another RESCALE of the result, if there is one.
+      double: whether it rounds twice (DOUBLE_ROUND).
+      then: RESCALE of the result, or None.
     """
 
     zero_point: Any
@@ -103,10 +107,10 @@ class Adding(NamedTuple):
 
     Args:
       op: "ADD" or "SUB".
-      other: int8, of the shape of the results.
-      is_right: whether the results are the right term.
-      scales: of the left and of the right term.
-      epilogue: of the sums, by one scale.
+      other: int8, of the results' shape.
+      is_right: whether the results are the right operand.
+      scales: of the left and of the right operand.
+      epilogue: RESCALE of the sums by one scale, and CLAMP.
     """
 
     op: str
@@ -123,74 +127,74 @@ def convolve(
     epilogue: Epilogue | None = None,
     adding: Adding | None = None,
 ) -> KernelCall:
-    """Sums (x - x_zp) * weight + bias over windows, padded with x_zp.
+    """CONV2D: sums (x - x_zp) * weight + bias over windows; x is padded with x_zp.
 
     Args:
-      isa: of this processor.
+      isa: an instruction set of this processor.
       o: the operands.
       window: of the convolution; its padding is not negative.
-      epilogue: of the sums, if they are scaled.
-      adding: of the results, if these are int8.
+      epilogue: RESCALE and CLAMP of the accumulators; None returns them.
+      adding: ADD or SUB of the results, if these are int8.
 
     Returns:
-      What `run` computes: [N, OH, OW, OC], of the epilogue's type; without one int32 sums, or
-      those of int16 in int64.
+      A kernel whose result is [N, OH, OW, OC] of the epilogue's type; without an epilogue, the
+      accumulators: int32, or int64 if x is int16.
     """
     shape = o.weight.shape
     oc = shape[0]
     vectors = -(-oc // isa.lanes)
-    end = _end(isa, oc, epilogue, wide=_is_wide(o))
-    of_tile = tiling.vectors_of_tile(isa, vectors, window, o.x.shape)
+    key = _epilogue_key(isa, oc, epilogue, is_int16=_is_int16(o))
+    tile_vectors = tiling.vectors_of_tile(isa, vectors, window, o.x.shape)
     scales = None
     if adding is not None:
-        how, scales = _sum(isa, adding.op, adding.scales, adding.epilogue)
-        end = end._replace(then=FusedAdd(how, adding.is_right))
-    cut = tiling.cut_of(isa, window, shape, wide=end.wide)
-    packed, weight_sums = _packed(o.weight, isa, vectors, of_tile, cut)
+        add_key, scales = _add_key(isa, adding.op, adding.scales, adding.epilogue)
+        key = key._replace(fused_add=FusedAdd(add_key, adding.is_right))
+    cut = tiling.cut_of(isa, window, shape, is_int16=key.is_int16)
+    packed, weight_sums = _pack_weights(o.weight, isa, vectors, tile_vectors, cut)
 
-    def plan(of: Sequence[int], workers: int) -> Plan:
-        return tiling.of_convolution(isa, end, window, shape, of_tile, of, workers)
+    def plan(x: Sequence[int], workers: int) -> Plan:
+        return tiling.of_convolution(isa, key, window, shape, tile_vectors, x, workers)
 
-    def out(of: Sequence[int]) -> tuple[int, ...]:
-        return *window.out(of), oc
+    def out(x: Sequence[int]) -> tuple[int, ...]:
+        return *window.out(x), oc
 
-    operands = packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
+    operands = packed, *_channel_operands(isa, key, oc, o, weight_sums, epilogue)
     if adding is None or scales is None:
-        return KernelCall(convolution.module_of, plan, out, (o.x, *operands), end.dtype)
-    both = o.x, adding.other
-    return KernelCall(convolution.module_of, plan, out, (*both, *operands, scales), end.dtype, 2)
+        return KernelCall(convolution.module_of, plan, out, (o.x, *operands), key.dtype)
+    inputs = o.x, adding.other
+    return KernelCall(convolution.module_of, plan, out, (*inputs, *operands, scales), key.dtype, 2)
 
 
 def convolve_depthwise(
     isa: InstructionSet, o: Operands, window: Window, epilogue: Epilogue | None = None
 ) -> KernelCall:
-    """`convolve` of each channel by itself, to [N, OH, OW, C * M]."""
+    """DEPTHWISE_CONV2D, as `convolve` of each channel alone, to [N, OH, OW, C * M]."""
     isa = isa.vector_set
     kh, kw, inputs, multiplier = o.weight.shape
-    # ByteScaleForm pixels lie in a vector together; each of them has the same weights.
+    # Where a vector has room for several pixels, the weights are repeated for each of them.
     width = window.out(o.x.shape)[1]
-    together = tiling.together(isa, inputs * multiplier, width)
-    places = min(width // together, depthwise.MOST_PLACES)
-    oc = inputs * multiplier * together
+    pixels_per_vector = tiling.pixels_per_vector(isa, inputs * multiplier, width)
+    positions = min(width // pixels_per_vector, depthwise.MAX_POSITIONS)
+    oc = inputs * multiplier * pixels_per_vector
     vectors = -(-oc // isa.lanes)
-    end = _end(isa, oc, epilogue, wide=_is_wide(o))
-    kind = depthwise.KernelKey(isa, kh, kw, places, multiplier > 1, end)
-    xp = _module_of(o.weight)
-    flat = o.weight.reshape(kh, kw, inputs * multiplier)
-    weight_sums = flat.astype(np.int32).sum((0, 1))
-    widths = [(0, 0), (0, kind.groups * isa.terms - kw), (0, vectors * isa.lanes - oc)]
-    tiled = xp.pad(xp.tile(flat, (1, 1, together)), widths)
-    cut = tiled.reshape(kh, kind.groups, isa.terms, vectors, isa.lanes)
-    packed = cut.transpose(3, 0, 1, 4, 2).reshape(-1).astype(_term_type(isa))
+    epilogue_key = _epilogue_key(isa, oc, epilogue, is_int16=_is_int16(o))
+    key = depthwise.KernelKey(isa, kh, kw, positions, multiplier > 1, epilogue_key)
+    xp = _array_module(o.weight)
+    by_tap = o.weight.reshape(kh, kw, inputs * multiplier)
+    weight_sums = by_tap.astype(np.int32).sum((0, 1))
+    widths = [(0, 0), (0, key.groups * isa.dot_length - kw), (0, vectors * isa.lanes - oc)]
+    tiled = xp.pad(xp.tile(by_tap, (1, 1, pixels_per_vector)), widths)
+    words = tiled.reshape(kh, key.groups, isa.dot_length, vectors, isa.lanes)
+    packed = words.transpose(3, 0, 1, 4, 2).reshape(-1).astype(_element_dtype(isa))
 
-    def plan(of: Sequence[int], workers: int) -> Plan:
-        return tiling.of_depthwise(kind, window, multiplier, of, workers)
+    def plan(x: Sequence[int], workers: int) -> Plan:
+        return tiling.of_depthwise(key, window, multiplier, x, workers)
 
-    def out(of: Sequence[int]) -> tuple[int, ...]:
-        return *window.out(of), inputs * multiplier
+    def out(x: Sequence[int]) -> tuple[int, ...]:
+        return *window.out(x), inputs * multiplier
 
-    operands = o.x, packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
-    return KernelCall(depthwise.module_of, plan, out, operands, end.dtype)
+    operands = o.x, packed, *_channel_operands(isa, epilogue_key, oc, o, weight_sums, epilogue)
+    return KernelCall(depthwise.module_of, plan, out, operands, epilogue_key.dtype)
 
 
 def multiply(
@@ -199,33 +203,33 @@ def multiply(
     zero_points: Sequence[Array],
     epilogue: Epilogue | None = None,
 ) -> KernelCall:
-    """Products of matrices, (a - a_zp) @ (b - b_zp).
+    """MATMUL: (a - a_zp) @ (b - b_zp).
 
     Args:
-      isa: of this processor.
+      isa: an instruction set of this processor.
       inputs: a and b, int8 or int16, [N, H, C] and [N, C, W].
-      zero_points: of a and b, [1]; of int16 they are 0.
-      epilogue: of the sums, if they are scaled.
+      zero_points: of a and b, of their type, [1]; 0 for int16.
+      epilogue: RESCALE and CLAMP of the accumulators; None returns them.
 
     Returns:
-      What `run` computes: [N, H, W], of the epilogue's type; without one int32 sums, or those of
-      int16 in int64.
+      A kernel whose result is [N, H, W] of the epilogue's type; without an epilogue, the
+      accumulators: int32, or int64 if a and b are int16.
     """
     width = inputs[1].shape[2]
-    wide = np.dtype(inputs[0].dtype) == np.int16
-    isa = isa.int16_set if wide else isa
-    end = _end(isa, width, epilogue, wide=wide)
+    is_int16 = np.dtype(inputs[0].dtype) == np.int16
+    isa = isa.int16_set if is_int16 else isa
+    key = _epilogue_key(isa, width, epilogue, is_int16=is_int16)
 
-    def plan(of: Sequence[int], workers: int) -> Plan:
-        return tiling.of_matmul(isa, end, width, of, workers)
+    def plan(a: Sequence[int], workers: int) -> Plan:
+        return tiling.of_matmul(isa, key, width, a, workers)
 
-    def out(of: Sequence[int]) -> tuple[int, ...]:
-        return of[1], width
+    def out(a: Sequence[int]) -> tuple[int, ...]:
+        return a[1], width
 
     limits = _limits(zero_points[0], epilogue, zero_points[1])
-    bias = [np.zeros(1, np.int32)] * (1 + wide)
-    operands = *inputs, _channels(end, width, bias, epilogue), limits
-    return KernelCall(matmul.module_of, plan, out, operands, end.dtype, 2)
+    bias = [np.zeros(1, np.int32)] * (1 + is_int16)
+    operands = *inputs, _channels(key, width, bias, epilogue), limits
+    return KernelCall(matmul.module_of, plan, out, operands, key.dtype, 2)
 
 
 def add(
@@ -235,54 +239,54 @@ def add(
     scales: tuple[Scaling, Scaling],
     epilogue: Epilogue,
 ) -> KernelCall:
-    """The sum, or with "SUB" the difference, of scaled inputs, scaled.
+    """ADD or SUB of inputs that are rescaled to int32, rescaled to int8.
 
     Args:
-      isa: of this processor.
+      isa: an instruction set of this processor.
       op: "ADD" or "SUB".
-      inputs: int8, of one shape, with as many elements as there are lanes or more.
+      inputs: int8, of one shape, with at least `isa.lanes` elements.
       scales: of each input.
-      epilogue: of the sums, by one scale.
+      epilogue: RESCALE of the sums by one scale, and CLAMP.
 
     Returns:
-      What `run` computes: int8 of that shape.
+      A kernel whose result is int8 of the inputs' shape.
     """
-    how, operand = _sum(isa, op, scales, epilogue)
-    kind = addition.KernelKey(isa, 1, how)
+    add_key, scale_rows = _add_key(isa, op, scales, epilogue)
+    key = addition.KernelKey(isa, 1, add_key)
 
-    def plan(of: Sequence[int], workers: int) -> Plan:
-        return tiling.of_addition(kind, math.prod(of), workers)
+    def plan(x: Sequence[int], workers: int) -> Plan:
+        return tiling.of_addition(key, math.prod(x), workers)
 
-    operands = *inputs, operand
-    return KernelCall(addition.module_of, plan, lambda of: tuple(of[1:]), operands, np.int8, 2)
+    operands = *inputs, scale_rows
+    return KernelCall(addition.module_of, plan, lambda x: tuple(x[1:]), operands, np.int8, 2)
 
 
 def combine(
     isa: InstructionSet, op: str, x: Array, window: Window, zero_points: Sequence[Array]
 ) -> KernelCall:
-    """The average or the maximum of windows.
+    """AVG_POOL2D or MAX_POOL2D.
 
     Args:
-      isa: of this processor.
+      isa: an instruction set of this processor.
       op: "AVG_POOL2D" or "MAX_POOL2D".
       x: int8 or int16, [N, H, W, C].
       window: of the pool.
-      zero_points: of the input and the output, [1]; 0 of maxima.
+      zero_points: of the input and the output, [1]; 0 for MAX_POOL2D.
 
     Returns:
-      What `run` computes: [N, OH, OW, C], of the type of x.
+      A kernel whose result is [N, OH, OW, C] of x's type.
     """
     channels = x.shape[3]
-    kind = pool.KernelKey(isa, op, np.dtype(x.dtype), 0)
-    kind = kind._replace(last=channels % kind.lanes)
+    key = pool.KernelKey(isa, op, np.dtype(x.dtype), 0)
+    key = key._replace(last=channels % key.lanes)
 
-    def plan(of: Sequence[int], workers: int) -> Plan:
-        return tiling.of_pool(kind, window, of, workers)
+    def plan(shape: Sequence[int], workers: int) -> Plan:
+        return tiling.of_pool(key, window, shape, workers)
 
-    def out(of: Sequence[int]) -> tuple[int, ...]:
-        return *window.out(of), channels
+    def out(shape: Sequence[int]) -> tuple[int, ...]:
+        return *window.out(shape), channels
 
-    xp = _module_of(*zero_points)
+    xp = _array_module(*zero_points)
     numbers = xp.stack([xp.asarray(z).astype(np.int32).reshape(()) for z in zero_points])
     return KernelCall(pool.module_of, plan, out, (x, numbers), x.dtype)
 
@@ -290,24 +294,25 @@ def combine(
 # Operands.
 
 
-def _is_wide(o: Operands) -> bool:
+def _is_int16(o: Operands) -> bool:
     return np.dtype(o.x.dtype) == np.int16
 
 
-def _end(
-    isa: InstructionSet, channels: int, epilogue: Epilogue | None, *, wide: bool = False
+def _epilogue_key(
+    isa: InstructionSet, channels: int, epilogue: Epilogue | None, *, is_int16: bool
 ) -> EpilogueKey:
+    """The specialization of an epilogue for so many channels, without a fused addition."""
     last = channels % isa.lanes or isa.lanes
     if epilogue is None:
-        return EpilogueKey(isa, None, False, last, wide, "i64" if wide else "i32")
-    upper = not wide and _is_upper(epilogue.shift)
-    return EpilogueKey(isa, epilogue.double, upper, last, wide, epilogue.out)
+        return EpilogueKey(isa, None, False, last, is_int16, "i64" if is_int16 else "i32")
+    upper_only = not is_int16 and _allows_upper_only(epilogue.shift)
+    return EpilogueKey(isa, epilogue.double, upper_only, last, is_int16, epilogue.out)
 
 
-def _sum(
+def _add_key(
     isa: InstructionSet, op: str, scales: tuple[Scaling, Scaling], epilogue: Epilogue
 ) -> tuple[AddKey, Array]:
-    """How a sum is made, and the operand of its scales."""
+    """The specialization of an addition, and its operand "scales", see `fused_add.ROWS`."""
     left, right = scales
     result = Rescaling(epilogue.multiplier, epilogue.shift, epilogue.double)
     rescalings = left.then, right.then, result
@@ -317,107 +322,138 @@ def _sum(
         *(scale.zero_point for scale in scales),
         *(epilogue.zero_point, epilogue.least, epilogue.largest),
     ]
-    xp = _module_of(*numbers)
+    xp = _array_module(*numbers)
     column = xp.stack([xp.asarray(n).astype(np.int32).reshape(1) for n in numbers])
 
     def scale(r: Rescaling) -> ScaleTable:
-        return ScaleTable(isa.lanes, r.double, _is_upper(r.shift))
+        return ScaleTable(isa.lanes, r.double, _allows_upper_only(r.shift))
 
     left_next, right_next = (r and scale(r) for r in (left.then, right.then))
-    how = AddKey(op, (_form(left), _form(right)), (left_next, right_next, scale(result)))
-    return how, xp.tile(column, (1, isa.lanes))
+    key = AddKey(
+        op,
+        (_byte_scale_form(left), _byte_scale_form(right)),
+        (left_next, right_next, scale(result)),
+    )
+    return key, xp.tile(column, (1, isa.lanes))
 
 
-def _form(scale: Scaling) -> ByteScaleForm:
-    """That of the first scale of an addition's input."""
+def _byte_scale_form(scale: Scaling) -> ByteScaleForm:
+    """The cheapest exact form for an operand's scale."""
     numbers = scale.multiplier, scale.shift
     if any(isinstance(n, jax.Array) for n in numbers):
-        return ByteScaleForm.of_any(double=scale.double)
-    return ByteScaleForm.of(*(np.asarray(n).item() for n in numbers), double=scale.double)
+        return ByteScaleForm.for_unknown(double_round=scale.double)
+    return ByteScaleForm.for_constant(
+        *(np.asarray(n).item() for n in numbers), double_round=scale.double
+    )
 
 
-def _is_upper(shift: Any) -> bool:
-    """Whether all shifts are known, and products' upper words are enough for them."""
-    return not isinstance(shift, jax.Array) and bool(np.all(np.asarray(shift) >= UPPER))
+def _allows_upper_only(shift: Any) -> bool:
+    """Whether all shifts are constants for which the upper words of products suffice."""
+    return not isinstance(shift, jax.Array) and bool(np.all(np.asarray(shift) >= UPPER_SHIFT))
 
 
-def _term_type(isa: InstructionSet) -> type:
+def _element_dtype(isa: InstructionSet) -> type:
+    """The type of packed weights."""
     return np.int8 if isa.element_bytes == 1 else np.int16
 
 
-def _module_of(*arrays: Any) -> Any:
-    """NumPy where all are known: what it computes costs a program nothing. Otherwise JAX's."""
+def _array_module(*arrays: Any) -> Any:
+    """NumPy, whose results are constants of the program; jax.numpy if an array is JAX's."""
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
-def _by_channel(
+def _channel_operands(
     isa: InstructionSet,
-    end: EpilogueKey,
+    key: EpilogueKey,
     count: int,
     o: Operands,
     weight_sums: Array,
     epilogue: Epilogue | None,
 ) -> tuple[Array, Array]:
-    """The operands of channels and of limits."""
-    xp = _module_of(o.bias, o.x_zp, weight_sums)
-    if end.wide:
-        words = _wide_bias(isa, o.bias, weight_sums)
-        return _channels(end, count, words, epilogue), _limits(np.zeros(1, np.int32), epilogue)
+    """The operands "channels" and "limits" of a convolution, see `kernels.epilogue`.
+
+    Args:
+      isa: the instruction set.
+      key: specialization of the epilogue.
+      count: channels; a multiple of the weight's, where vectors hold several pixels.
+      o: operands of the convolution.
+      weight_sums: sum of the weights of each output channel, int32.
+      epilogue: RESCALE and CLAMP, or None.
+    """
+    xp = _array_module(o.bias, o.x_zp, weight_sums)
+    if key.is_int16:
+        words = _int48_bias_words(isa, o.bias, weight_sums)
+        return _channels(key, count, words, epilogue), _limits(np.zeros(1, np.int32), epilogue)
     bias, x_zp = (xp.asarray(v).reshape(-1).astype(np.int32) for v in (o.bias, o.x_zp))
-    if isa.element_bytes == 1:  # Bytes are raised, and keep their zero point.
+    if isa.element_bytes == 1:  # Inputs have `input_offset` added, and keep their zero point.
         bias = bias - (x_zp + np.int32(isa.input_offset)) * xp.asarray(weight_sums)
-    return _channels(end, count, [bias], epilogue), _limits(x_zp, epilogue)
+    return _channels(key, count, [bias], epilogue), _limits(x_zp, epilogue)
 
 
-def _wide_bias(isa: InstructionSet, bias: Array, weight_sums: Array) -> list[Array]:
-    """The lower and the upper words of a bias of int48 sums."""
-    xp = _module_of(bias, weight_sums)
+def _int48_bias_words(isa: InstructionSet, bias: Array, weight_sums: Array) -> list[Array]:
+    """The lower and the upper 32 bits of the int48 bias, less the offsets of input bytes."""
+    xp = _array_module(bias, weight_sums)
     with _x64.scope():
         total = xp.asarray(bias).reshape(-1).astype(np.int64)
-        if isa.element_bytes == 1:  # Upper bytes are raised, lower ones less 128 but for that.
-            raised = np.int64(128 - isa.input_offset - 256 * isa.input_offset)
-            total = total + raised * xp.asarray(weight_sums).astype(np.int64)
+        if isa.element_bytes == 1:
+            # Upper bytes, which count 256 times, have `input_offset` added. Lower bytes have it
+            # added as well, after 128 is subtracted.
+            offset = np.int64(128 - isa.input_offset - 256 * isa.input_offset)
+            total = total + offset * xp.asarray(weight_sums).astype(np.int64)
         return [part.astype(np.int32) for part in (total & 0xFFFFFFFF, total >> 32)]
 
 
 def _channels(
-    end: EpilogueKey, count: int, bias: Sequence[Array], epilogue: Epilogue | None
+    key: EpilogueKey, count: int, bias: Sequence[Array], epilogue: Epilogue | None
 ) -> Array:
-    """The rows of so many channels; see `results`."""
+    """The operand "channels" for `count` channels, see `kernels.epilogue`."""
     rows = [*bias] if epilogue is None else [*bias, epilogue.multiplier, epilogue.shift]
-    xp = _module_of(*rows)
+    xp = _array_module(*rows)
 
     def padded(row: Any) -> Any:
         row = xp.asarray(row).astype(np.int32).reshape(-1)
         row = xp.tile(row, count // row.size)
-        return xp.pad(row, (0, -count % end.lanes), constant_values=UPPER)  # A shift that there is.
+        # Padding must be a valid shift; the other rows may have any value.
+        return xp.pad(row, (0, -count % key.lanes), constant_values=UPPER_SHIFT)
 
     return xp.stack([padded(row) for row in rows])
 
 
 def _limits(zero_point: Array, epilogue: Epilogue | None, *others: Array) -> Array:
-    """The scalars; see `results`. The zero point is that of the input."""
-    end = (0, 0, 0) if epilogue is None else epilogue[2:5]
-    values = zero_point, *end, *others
-    xp = _module_of(*values)
+    """The operand "limits", see `kernels.epilogue`; `zero_point` is the input's."""
+    bounds = (0, 0, 0) if epilogue is None else epilogue[2:5]
+    values = zero_point, *bounds, *others
+    xp = _array_module(*values)
     return xp.stack([xp.asarray(v).astype(np.int32).reshape(()) for v in values])
 
 
-def _packed(
-    weight: Array, isa: InstructionSet, vectors: int, of_tile: int, cut: Cut
+def _pack_weights(
+    weight: Array, isa: InstructionSet, vectors: int, tile_vectors: int, cut: Cut
 ) -> tuple[Array, Array]:
-    """The weights in the order in which kernels read them, and their sums by channel, int32."""
-    xp = _module_of(weight)
+    """Packs the weights of a convolution in the order in which the kernel reads them.
+
+    Args:
+      weight: int8, [OC, KH, KW, IC].
+      isa: the instruction set.
+      vectors: of all output channels.
+      tile_vectors: vectors of a tile.
+      cut: segments of a window row.
+
+    Returns:
+      The packed weights, [elements]; and their sums by output channel, int32, [OC].
+    """
+    xp = _array_module(weight)
     oc = weight.shape[0]
-    flat = weight.reshape(oc, -1, cut.terms)
-    sums = flat.astype(np.int32).sum((1, 2))
+    rows = weight.reshape(oc, -1, cut.terms)
+    sums = rows.astype(np.int32).sum((1, 2))
     widths = [(0, vectors * isa.lanes - oc), (0, 0), (0, cut.beyond)]
-    flat = xp.pad(flat, widths).astype(_term_type(isa))
-    count, each = cut.length // isa.depth, isa.depth // isa.inner
-    steps = flat.reshape(vectors, isa.lanes, -1, count, each, isa.inner)
-    whole = vectors // of_tile * of_tile
-    # [block, vector, lane, segment, step, word, term], and the vectors of a step side by side.
-    blocks = [steps[:whole].reshape(-1, of_tile, *steps.shape[1:]), steps[None, whole:]]
+    rows = xp.pad(rows, widths).astype(_element_dtype(isa))
+    count, words = cut.length // isa.depth, isa.depth // isa.inner
+    steps = rows.reshape(vectors, isa.lanes, -1, count, words, isa.inner)
+    whole = vectors // tile_vectors * tile_vectors
+    # Axes: block, vector, lane, segment, step, word of `isa.inner` elements, element. They become
+    # block, segment, step, vector, word, lane, element.
+    blocks = [steps[:whole].reshape(-1, tile_vectors, *steps.shape[1:]), steps[None, whole:]]
     parts = [part.transpose(0, 3, 4, 1, 5, 2, 6).reshape(-1) for part in blocks]
     return xp.concatenate(parts), sums
 
@@ -425,31 +461,35 @@ def _packed(
 # Calls.
 
 
-def run(prepared: KernelCall) -> jax.Array:
-    """The result of a kernel. `vmap` joins examples of the inputs in one call."""
-    return run_all([prepared], [0])[0]
+def run(kernel: KernelCall) -> jax.Array:
+    """Calls a kernel, and returns its result. `vmap` joins examples of the inputs in one call."""
+    return run_all([kernel], [0])[0]
 
 
 def run_all(kernels: Sequence[KernelCall], outputs: Sequence[int]) -> list[jax.Array]:
-    """The results of kernels that one call runs one after the other.
+    """Runs a chain of kernels in one call.
 
     Args:
-      kernels: in order. Each input and result has the same images, unless there is one kernel.
-      outputs: the numbers of the kernels whose results are wanted.
+      kernels: in order. Unless there is only one, all inputs and results have as many images. An
+        input may be the `placeholder` of an earlier kernel.
+      outputs: indices of the kernels whose results are returned.
+
+    Returns:
+      The results, in the order of `outputs`.
     """
     waits = threads_wait()
-    links, arrays, inputs = linked(kernels)
-    first = links[0].numbers
+    links, arrays, inputs = link_kernels(kernels)
+    first = links[0].operand_numbers
 
     @jax.custom_batching.custom_vmap
     def call(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        return _called(links, outputs, arrays, waits=waits)
+        return _ffi_call(links, outputs, arrays, waits=waits)
 
     @call.def_vmap
     def _(count: int, batched: Sequence[bool], *arrays: jax.Array):
         done = (True,) * len(outputs)
         if any(batched[inputs:]) and len(links) > 1 and not any(batched[n] for n in first):
-            # Kernels before the first that differs are the same for all.
+            # Kernels before the first that is mapped are computed once for all examples.
             apart = jax.vmap(one_by_one, [0 if has else None for has in batched])
             return apart(*arrays), done
         stacked = (
@@ -463,50 +503,56 @@ def run_all(kernels: Sequence[KernelCall], outputs: Sequence[int]) -> list[jax.A
         return tuple(y.reshape(count, -1, *y.shape[1:]) for y in results), done
 
     def one_by_one(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        made: list[jax.Array] = []
+        results: list[jax.Array] = []
         for link in links:
             read = (
-                made[s.number] if isinstance(s, Placeholder) else arrays[s] for s in link.sources
+                results[s.number] if isinstance(s, Placeholder) else arrays[s] for s in link.sources
             )
-            operands = *read, *(arrays[number] for number in link.others)
-            made.append(run(link.kernel._replace(operands=operands)))
-        return tuple(made[number] for number in outputs)
+            operands = *read, *(arrays[number] for number in link.parameters)
+            results.append(run(link.kernel._replace(operands=operands)))
+        return tuple(results[number] for number in outputs)
 
     return list(call(*arrays))
 
 
-def _called(
+def _ffi_call(
     links: Sequence[Link], outputs: Sequence[int], arrays: Sequence[jax.Array], *, waits: bool
 ) -> tuple[jax.Array, ...]:
-    """The results of a call of XLA's."""
+    """Plans, compiles and emits one call of XLA's FFI; returns its results."""
     images = arrays[0].shape[0]
-    planned = schedule.call_of(links, outputs, images, operands=len(arrays), waits=waits)
+    planned = schedule.plan_call(links, outputs, images, operands=len(arrays), waits=waits)
     compiler.register(planned, [link.kernel.module_of for link in links])
-    made = [links[number].kernel.placeholder(number) for number in outputs]
-    times = images // links[0].kernel.shape[0]
+    prepared = [links[number].kernel.placeholder(number) for number in outputs]
+    repeats = images // links[0].kernel.shape[0]
     with contextlib.ExitStack() as scopes:
-        for one in made:
-            scopes.enter_context(_x64.scope_of(one.dtype))
+        for out in prepared:
+            scopes.enter_context(_x64.scope_of(out.dtype))
         results = [
-            jax.ShapeDtypeStruct((one.shape[0] * times, *one.shape[1:]), one.dtype) for one in made
+            jax.ShapeDtypeStruct((out.shape[0] * repeats, *out.shape[1:]), out.dtype)
+            for out in prepared
         ]
         workspace = jax.ShapeDtypeStruct((planned.workspace,), jnp.uint8)
-        # In words, as arrays of 64 bits need a setting of JAX's.
+        # As int32, since JAX has 64-bit arrays only in x64 mode.
         words = planned.words.view(np.int32)
         return tuple(jax.ffi.ffi_call(planned.name, (*results, workspace))(*arrays, words)[:-1])
 
 
-def linked(kernels: Sequence[KernelCall]) -> tuple[list[Link], list[jax.Array], int]:
-    """Kernels with the numbers of their operands, all operands of the call, and its inputs."""
-    given = {
+def link_kernels(kernels: Sequence[KernelCall]) -> tuple[list[Link], list[jax.Array], int]:
+    """Numbers the operands of a chain of kernels; an input that several kernels read counts once.
+
+    Returns:
+      The kernels, linked to operands of the call; these operands; and how many of them, at the
+      begin, are inputs.
+    """
+    inputs_by_id = {
         id(x): x for k in kernels for x in k.operands[: k.inputs] if not isinstance(x, Placeholder)
     }
-    number_of = {key: number for number, key in enumerate(given)}
-    operands, links = [*given.values()], []
+    number_of = {key: number for number, key in enumerate(inputs_by_id)}
+    operands, links = [*inputs_by_id.values()], []
     for kernel in kernels:
         inputs, others = kernel.operands[: kernel.inputs], kernel.operands[kernel.inputs :]
         sources = tuple(x if isinstance(x, Placeholder) else number_of[id(x)] for x in inputs)
         numbers = range(len(operands), len(operands) + len(others))
         links.append(Link(kernel, sources, tuple(numbers)))
         operands += others
-    return links, list(map(jnp.asarray, operands)), len(given)
+    return links, list(map(jnp.asarray, operands)), len(inputs_by_id)

@@ -1,4 +1,4 @@
-"""Convolutions of other forms, as convolutions over height and width."""
+"""CONV3D and TRANSPOSE_CONV2D, as convolutions over height and width."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ from tosajax.ops.routes.constant import depth_to_channels
 def convolve_3d(
     isa: InstructionSet, o: Operands, window: Window, epilogue: Epilogue | None = None
 ) -> jax.Array:
-    """`convolve` over depth too: x is [N, D, H, W, IC], weight [OC, KD, KH, KW, IC]."""
+    """CONV3D: x is [N, D, H, W, IC], the weight [OC, KD, KH, KW, IC]; see `convolve`.
+
+    Returns:
+      [N, OD, OH, OW, OC].
+    """
     shape = o.x.shape
-    x, weight, plane = depth_to_channels(jnp.asarray(o.x), o.weight, o.x_zp, window)
-    flat = run(convolve(isa, o._replace(x=x, weight=weight), plane, epilogue))
-    return flat.reshape(shape[0], *window.out(shape), -1)
+    x, weight, window_2d = depth_to_channels(jnp.asarray(o.x), o.weight, o.x_zp, window)
+    planes = run(convolve(isa, o._replace(x=x, weight=weight), window_2d, epilogue))
+    return planes.reshape(shape[0], *window.out(shape), -1)
 
 
 def convolve_transposed(
@@ -34,17 +38,20 @@ def convolve_transposed(
     out_pad: Sequence[int],
     epilogue: Epilogue | None = None,
 ) -> jax.Array:
-    """Spreads each element over the output by the weights, [OC, KH, KW, IC].
+    """TRANSPOSE_CONV2D: spreads each element over the output by the weight, [OC, KH, KW, IC].
 
-    Each phase of the output, as many as the stride has steps, is a convolution of its own; they
-    are computed as channels, and then put side by side.
+    The output has stride y * stride x phases, each a convolution of the input. One convolution
+    computes them all as channels, which are then interleaved.
 
     Args:
-      isa: of this processor.
+      isa: the instruction set.
       o: the operands.
       stride: y, x; elements of the output.
-      out_pad: top, bottom, left, right; elements, negative ones crop.
-      epilogue: of the sums, if they are scaled.
+      out_pad: top, bottom, left, right; elements, negative values crop.
+      epilogue: RESCALE and CLAMP of the accumulators; None returns them.
+
+    Returns:
+      [N, OH, OW, OC], of the type that `convolve` returns.
     """
     oc, *kernel, _ = o.weight.shape
     weight, reach = phases(o.weight, np.zeros(1, np.int8), stride)
@@ -52,9 +59,9 @@ def convolve_transposed(
     for low, high, size, step, taps in zip(
         out_pad[0::2], out_pad[1::2], kernel, stride, reach, strict=True
     ):
-        # A kernel that is not a multiple of the stride has no last tap in its last phases.
+        # Where the window is no multiple of the stride, its last phases lack the last tap.
         ends = low, high - (taps * step - size)
-        # What the output is padded with are sums of no element: those of windows further out.
+        # Output padding is the bias alone, as windows further out, over padding only, give it.
         further = [max(0, -(-end // step)) for end in ends]
         pads.append((taps - 1 + further[0], taps - 1 + further[1]))
         crops.append([more * step - end for more, end in zip(further, ends, strict=True)])

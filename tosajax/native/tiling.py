@@ -1,11 +1,11 @@
-"""Plans: which machine code computes a shape, and the sizes that it is called with."""
+"""Plans: the specialization of a kernel for a shape, its sizes, and its work items."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tosajax.native.codegen.accumulators import Tile
@@ -14,23 +14,23 @@ from tosajax.native.kernels import addition, convolution, depthwise, matmul, poo
 from tosajax.native.kernels.epilogue import EpilogueKey
 from tosajax.ops._window import Window
 
-# The work of an item, enough to pay for its copy and for taking it; and of a thread that shares the
-# items of a call, enough to pay for finding it.
+# The least work of an item, which pays for its staging copy and for claiming it; and of a thread,
+# which pays for waking it.
 _ITEM_MACS, _THREAD_MACS = 2**21, 2**17  # multiply-accumulates
 _ITEM_SUMS, _THREAD_SUMS = 2**15, 2**12  # elements of an addition
 _ITEM_STEPS, _THREAD_STEPS = 2**13, 2**10  # vectors that a pool combines
 _MOST_THREADS = 64
 _MANY = 64  # images
-# Products that int32 holds, in steps of two: of int16 and int8, or bytes without sign.
+# The most products, a multiple of 2, in an int32 sum: of int16 by int8, or by bytes of int16.
 _MOST_TERMS = 510
 _MOST_TERMS_OF_INT16 = 256
-_WORD = 4  # bytes, of the taps of a channel side by side
-_COPY = 2**18  # bytes of rows of a product
-_TILES = 8  # of rows, which pay for a packed block of columns
-_ITEMS_OF_THREAD = 16  # so that none waits long for the last
-_SLACK = 64  # bytes behind a copy, which its last steps read
-_LINE = 64  # bytes
-_CROWDED = 1024  # bytes between rows, few lines of which a cache holds then
+_WORD = 4  # bytes of a channel's taps, side by side
+_COPY = 2**18  # bytes of a copy of MATMUL's rows
+_TILES = 8  # tiles of rows that pay for packing a block of columns
+_ITEMS_OF_THREAD = 16  # so that no thread waits long for the last item
+_SLACK = 64  # bytes behind a copy that its last steps read
+_LINE = 64  # bytes of a cache line
+_CROWDED = 1024  # rows a multiple of these bytes apart share few sets of a cache
 
 KernelKey = (
     convolution.KernelKey
@@ -45,15 +45,15 @@ class Plan(NamedTuple):
     """How a kernel computes a shape.
 
     Args:
-      kind: of the machine code.
-      fields: the operand with its sizes, in the order that the kernel has.
-      items: that its work is cut into.
-      threads: that share them at most.
-      table: bytes that it fills before, for all items.
+      key: the specialization of the kernel.
+      fields: the operand with its sizes; see the kernel's `Fields`.
+      items: work items.
+      threads: the most that share them.
+      table: bytes of the table that all items read.
       scratch: bytes that each thread needs.
     """
 
-    kind: KernelKey
+    key: KernelKey
     fields: Sequence[int]
     items: int
     threads: int
@@ -67,12 +67,12 @@ def is_split(window: Window) -> bool:
 
 
 class Cut(NamedTuple):
-    """How the terms of a row of a window are cut into segments.
+    """How the reduction elements of a row of a window are cut into segments.
 
     Args:
-      terms: that there are.
+      terms: reduction elements.
       parts: segments.
-      length: of each, a multiple of a step's terms.
+      length: elements of a segment, a multiple of those of a step.
     """
 
     terms: int
@@ -81,7 +81,7 @@ class Cut(NamedTuple):
 
     @property
     def beyond(self) -> int:
-        """Terms of segments that are not there."""
+        """The elements of segments beyond the last one of the row; their weights are 0."""
         return self.parts * self.length - self.terms
 
     @property
@@ -89,49 +89,49 @@ class Cut(NamedTuple):
         return self.beyond == 0
 
 
-def cut_of(isa: InstructionSet, window: Window, weight: Sequence[int], *, wide: bool) -> Cut:
-    """How weights are packed, and their terms are read.
+def cut_of(isa: InstructionSet, window: Window, weight: Sequence[int], *, is_int16: bool) -> Cut:
+    """The segments by which weights are packed, and inputs read.
 
     Args:
-      isa: of the processor.
+      isa: the instruction set.
       window: of the convolution.
-      weight: its shape, [OC, KH, KW, IC].
-      wide: whether inputs are int16.
+      weight: shape of the weight, [OC, KH, KW, IC].
+      is_int16: whether inputs are int16.
     """
     _, _, kw, ic = weight
     terms = ic if is_split(window) else ic * kw
-    parts = -(-terms // _MOST_TERMS) if wide and isa.element_bytes == 2 else 1
+    parts = -(-terms // _MOST_TERMS) if is_int16 and isa.element_bytes == 2 else 1
     return Cut(terms, parts, -(-terms // (parts * isa.depth)) * isa.depth)
 
 
 def vectors_of_tile(isa: InstructionSet, vectors: int, window: Window, x: Sequence[int]) -> int:
-    """How many vectors of channels a tile has; weights are packed by it.
+    """The vectors of channels that a tile has; weights are packed for them.
 
-    It is the same for all numbers of images, as one alone may be joined by others.
+    The number does not depend on the batch size, as `vmap` may join examples later.
 
     Args:
-      isa: of the processor.
-      vectors: of all channels.
+      isa: the instruction set.
+      vectors: vectors of all channels.
       window: of the convolution.
       x: shape of the input.
     """
     run = _run(window, x)
-    runs = (run, _MANY * run) if _is_flat(window) else (run,)
+    runs = (run, _MANY * run) if _is_1x1(window) else (run,)
 
     def cost(v: int) -> float:
         return sum(_cost(isa, vectors, Tile(_pixels(isa, v, r), v), r) / r for r in runs)
 
-    return min(range(1, min(isa.accumulators.MOST_VECTORS, vectors) + 1), key=cost)
+    return min(range(1, min(isa.accumulators.MAX_VECTORS, vectors) + 1), key=cost)
 
 
 def _run(window: Window, x: Sequence[int]) -> int:
-    """The pixels of an output that tiles cover one after the other."""
+    """The output pixels in a row that tiles cover one by one."""
     out = window.out(x)
-    return x[0] * out[0] * out[1] if _is_flat(window) else out[1]
+    return x[0] * out[0] * out[1] if _is_1x1(window) else out[1]
 
 
-def _is_flat(window: Window) -> bool:
-    """Whether all pixels of the output are those of the input in order, as one long row."""
+def _is_1x1(window: Window) -> bool:
+    """Whether output pixels are input pixels in order: all images are one long row then."""
     return not _is_padded(window) and {*window.size, *window.stride} == {1}
 
 
@@ -140,24 +140,31 @@ def _is_padded(window: Window) -> bool:
 
 
 def _pixels(isa: InstructionSet, vectors: int, run: int) -> int:
-    """Pixels of a tile that has some vectors of channels."""
-    most = min(run, isa.accumulators.most_pixels(isa, vectors))
+    """The pixels of a tile with some vectors of channels."""
+    most = min(run, isa.accumulators.max_pixels(isa, vectors))
     return min(range(1, most + 1), key=lambda p: _cost(isa, vectors, Tile(p, vectors), run))
 
 
 def _cost(isa: InstructionSet, vectors: int, tile: Tile, run: int) -> float:
-    """The time of a run's tiles, by a rough count of cycles for a step."""
+    """An estimate of the cycles that the tiles of a run take for a step."""
     return -(-run // tile.pixels) * -(-vectors // tile.vectors) * isa.accumulators.cycles(isa, tile)
 
 
 def threads() -> int:
-    """Processors that this process may use."""
+    """The processors that this process may use, at most 64."""
     known = getattr(os, "sched_getaffinity", None)
     return min(_MOST_THREADS, len(known(0)) if known else os.cpu_count() or 1)
 
 
 class _Share(NamedTuple):
-    """How the rows of the output are cut into items."""
+    """How the rows of the output are cut into work items.
+
+    Args:
+      rows: of an item.
+      items_per_image: the last one computes rows of the item before it again, to have as many.
+      items: in all images.
+      threads: the most that share them.
+    """
 
     rows: int
     items_per_image: int
@@ -166,14 +173,14 @@ class _Share(NamedTuple):
 
 
 def _sharing(items: int, worth: int, workers: int) -> int:
-    """How many threads share items, whose work pays for some."""
+    """The threads that share items, whose work pays for `worth` of them."""
     return max(1, min(items, workers, worth))
 
 
 def _share(images: int, height: int, row_macs: int, workers: int, *, unit: int = 1) -> _Share:
     """Cuts images into items of some units of rows."""
     rows = -(-_ITEM_MACS // max(1, row_macs))
-    if images < workers:  # An image is cut for all threads, of which some come late.
+    if images < workers:  # An image is cut for all threads, some of which come late.
         rows = min(rows, -(-height // (2 * workers)))
     # Equal items: the last one does again what it has of the one before.
     rows = -(-height // -(-height // min(height, rows)))
@@ -184,237 +191,285 @@ def _share(images: int, height: int, row_macs: int, workers: int, *, unit: int =
     return _Share(rows, per_image, items, used)
 
 
-def _fields(names: Sequence[str], share: _Share, **others: int) -> list[int]:
-    found: Mapping[str, int] = {**share._asdict(), **others}
-    return [found[name] for name in names]
+class _Axis(NamedTuple):
+    """The elements of an input row that a work item reads: padding, copied ones, padding."""
+
+    left: int
+    copied: int
+    right: int
+
+    @property
+    def whole(self) -> int:
+        return self.left + self.copied + self.right
+
+
+def _read(needed: int, left: int, width: int) -> _Axis:
+    """The part of a row of `width` elements that is read, behind `left` elements of padding."""
+    left = min(left, needed)
+    copied = max(min(width, needed - left), 0)
+    return _Axis(left, copied, needed - left - copied)
+
+
+def _reach(count: int, stride: int, size: int, dilation: int) -> int:
+    """The elements of an axis that some windows reach over."""
+    return (count - 1) * stride + (size - 1) * dilation + 1
+
+
+class _Staging(NamedTuple):
+    """The copy of the input rows that a work item of a convolution reads.
+
+    Args:
+      in_place: no copy is made; rows are read where they are.
+      axis: the pixels of a row.
+      rows: of the copy.
+      row: bytes of a row.
+      pixel: bytes from a pixel to the next.
+      plane: bytes of the copy; of int16 by instructions for bytes, of its upper or lower bytes.
+    """
+
+    in_place: bool
+    axis: _Axis
+    rows: int
+    row: int
+    pixel: int
+    plane: int
+
+
+def _staging(
+    isa: InstructionSet,
+    window: Window,
+    weight: Sequence[int],
+    cut: Cut,
+    share: _Share,
+    size: tuple[int, int],
+    *,
+    is_int16: bool,
+) -> _Staging:
+    """The staging copy of a convolution; `size` is (width of the input, width of the output)."""
+    _, kh, kw, ic = weight
+    width, out_width = size
+    is_1x1, element = _is_1x1(window), isa.element_bytes
+    is_readable = element == (2 if is_int16 else 1) and cut.is_whole
+    is_crowded = is_int16 and is_1x1 and _is_crowded(ic * element)
+    in_place = not _is_padded(window) and is_readable and not is_crowded
+    pixel = _pitch(ic * element) if is_1x1 and not in_place else ic * element
+    # The copy of a 1x1 convolution has all pixels of an item in a row, unless they lie apart.
+    one_row = is_1x1 and pixel == ic * element
+    needed = share.rows if one_row else _reach(out_width, window.stride[1], kw, window.dilation[1])
+    left = window.pad[1][0]
+    axis = _Axis(0, needed, 0) if is_1x1 else _read(needed, left, width)
+    rows = 1 if one_row else _reach(share.rows, window.stride[0], kh, window.dilation[0])
+    row = width * ic * (2 if is_int16 else 1) if in_place else needed * pixel
+    plane = _lines(rows * row + _SLACK + cut.beyond * element)
+    return _Staging(in_place, axis, rows, row, pixel, plane)
 
 
 def of_convolution(
     isa: InstructionSet,
-    end: EpilogueKey,
+    epilogue: EpilogueKey,
     window: Window,
     weight: Sequence[int],
-    of_tile: int,
+    tile_vectors: int,
     x: Sequence[int],
     workers: int,
 ) -> Plan:
     """The plan of a convolution.
 
     Args:
-      isa: of the processor.
-      end: of the sums.
+      isa: the instruction set.
+      epilogue: how accumulators become results.
       window: of the convolution.
-      weight: its shape, [OC, KH, KW, IC].
-      of_tile: from `vectors_of_tile`.
+      weight: shape of the weight, [OC, KH, KW, IC].
+      tile_vectors: from `vectors_of_tile`.
       x: shape of the input.
       workers: threads that there are.
     """
-    size = isa.element_bytes
-    planes = 2 if end.wide and size == 1 else 1
-    cut = cut_of(isa, window, weight, wide=end.wide)
+    size, is_int16, is_1x1 = isa.element_bytes, epilogue.is_int16, _is_1x1(window)
+    planes = 2 if is_int16 and size == 1 else 1
+    cut = cut_of(isa, window, weight, is_int16=is_int16)
     oc, kh, kw, ic = weight
     images, height, width, _ = x
-    (top, _), (left, _) = window.pad
     out_height, out_width = window.out(x)
-    stride, dilation = window.stride, window.dilation
-    flat = _is_flat(window)
-    pixels = _pixels(isa, of_tile, _run(window, x))
-    if flat:
+    pixels = _pixels(isa, tile_vectors, _run(window, x))
+    if is_1x1:
         images, height, width = 1, math.prod(x[:3]), 1
         out_height, out_width = height, 1
     row_macs = out_width * oc * kh * kw * ic * planes
-    share = _share(images, out_height, row_macs, workers, unit=pixels if flat else 1)
+    share = _share(images, out_height, row_macs, workers, unit=pixels if is_1x1 else 1)
+    staging = _staging(isa, window, weight, cut, share, (width, out_width), is_int16=is_int16)
+    stride, dilation = window.stride, window.dilation
     taps = range(kw) if is_split(window) else (0,)
-    is_read = planes == 1 and (end.wide or size == 1) and cut.is_whole
-    is_crowded = end.wide and flat and _is_crowded(ic * size)
-    in_place = not _is_padded(window) and is_read and not is_crowded
-    pixel = _pitch(ic * size) if flat and not in_place else ic * size
-    # Of a flat one, the copy has all pixels of an item in a row, unless they lie apart.
-    one_row = flat and pixel == ic * size
-    needed = share.rows if one_row else (out_width - 1) * stride[1] + (kw - 1) * dilation[1] + 1
-    left = min(left, needed)
-    copied = needed if flat else max(min(width, needed - left), 0)
-    staged = 1 if one_row else (share.rows - 1) * stride[0] + (kh - 1) * dilation[0] + 1
-    of_input = width * ic * (2 if end.wide else 1)
-    row = of_input if in_place else needed * pixel
-    plane = _lines(staged * row + _SLACK + cut.beyond * size)
-    scratch = 0 if in_place else planes * plane
     steps = cut.length // isa.depth
     offsets = [
-        ky * dilation[0] * row + (kx * dilation[1] * ic + part * cut.length) * size
+        ky * dilation[0] * staging.row + (kx * dilation[1] * ic + part * cut.length) * size
         for ky, kx, part in itertools.product(range(kh), taps, range(cut.parts))
     ]
     vectors = -(-oc // isa.lanes)
-    kind = convolution.KernelKey(isa, pixels, of_tile, vectors % of_tile, in_place, end)
-    fields = _fields(
-        convolution.FIELDS,
-        share,
+    rest = vectors % tile_vectors
+    key = convolution.KernelKey(isa, pixels, tile_vectors, rest, staging.in_place, epilogue)
+    fields = convolution.Fields(
+        items_per_image=share.items_per_image,
+        rows=share.rows,
         out_height=out_height,
         out_width=out_width,
         height=height,
-        row=of_input,
-        left=left * ic,
-        copied=copied * ic,
-        right=(needed - left - copied) * ic,
-        top=top,
+        row=width * ic * (2 if is_int16 else 1),
+        left=staging.axis.left * ic,
+        copied=staging.axis.copied * ic,
+        right=staging.axis.right * ic,
+        top=window.pad[0][0],
         stride=stride[0],
-        staged=staged,
-        staged_row=row,
-        runs=1 if flat else share.rows,
-        run_pitch=0 if flat else stride[0] * row,
-        run=share.rows if flat else out_width,
-        pixel_pitch=stride[1] * pixel,
-        blocks=vectors // of_tile,
+        staged=staging.rows,
+        staged_row=staging.row,
         channels=oc,
         padded_channels=vectors * isa.lanes,
-        block_bytes=len(offsets) * steps * of_tile * isa.weight_bytes,
+        runs=1 if is_1x1 else share.rows,
+        run_pitch=0 if is_1x1 else stride[0] * staging.row,
+        run=share.rows if is_1x1 else out_width,
+        pixel_pitch=stride[1] * staging.pixel,
+        blocks=vectors // tile_vectors,
+        block_bytes=len(offsets) * steps * tile_vectors * isa.weight_bytes,
         segments=len(offsets),
         steps=steps,
         round=max(1, _MOST_TERMS // cut.length),
-        plane=plane,
+        plane=staging.plane,
     )
-    table = end.table_size(vectors)
-    return Plan(kind, [*fields, *offsets], share.items, share.threads, table, scratch)
+    table = epilogue.table_size(vectors)
+    scratch = 0 if staging.in_place else planes * staging.plane
+    return Plan(key, [*fields.as_list(), *offsets], share.items, share.threads, table, scratch)
 
 
 def of_depthwise(
-    kind: depthwise.KernelKey, window: Window, multiplier: int, x: Sequence[int], workers: int
+    key: depthwise.KernelKey, window: Window, multiplier: int, x: Sequence[int], workers: int
 ) -> Plan:
     """The plan of a depthwise convolution.
 
     Args:
-      kind: of the machine code.
+      key: the specialization of the kernel.
       window: of the convolution.
-      multiplier: channels of the output for each of the input.
+      multiplier: output channels for each input channel.
       x: shape of the input.
       workers: threads that there are.
     """
-    isa = kind.isa
+    isa = key.isa
     images, height, width, inputs = x
     out_height, out_width = window.out(x)
-    (top, _), (left, _) = window.pad
     (stride, stride_x), (dilation, dilation_x) = window.stride, window.dilation
-    joined = together(isa, inputs * multiplier, out_width)
-    channels = inputs * multiplier * joined
+    count = pixels_per_vector(isa, inputs * multiplier, out_width)
+    channels = inputs * multiplier * count
     vectors = -(-channels // isa.lanes)
     padded = vectors * isa.lanes
-    pixel = padded // joined * _WORD
+    pixel = padded // count * _WORD
     # A step counts as much as two multiply-accumulates of a product, for its part of the copy.
-    size = 2 if kind.end.wide else 1
-    copies = kind.groups * (size if isa.element_bytes == 1 else 1)
-    row_macs = out_width // joined * padded * kind.rows * copies * isa.terms * 2
+    size = 2 if key.epilogue.is_int16 else 1
+    copies = key.groups * (size if isa.element_bytes == 1 else 1)
+    row_macs = out_width // count * padded * key.rows * copies * isa.dot_length * 2
     share = _share(images, out_height, row_macs, workers)
-    staged = (share.rows - 1) * stride + (kind.rows - 1) * dilation + 1
+    staged = _reach(share.rows, stride, key.rows, dilation)
     staged_row = copies * out_width * pixel
-    needed = (out_width - 1) * stride_x + (kind.taps - 1) * dilation_x + 1
-    left = min(left, needed)
-    copied = max(min(width, needed - left), 0)
-    line = _lines(needed * inputs * size + _SLACK)
-    scratch = line + _lines(staged * staged_row + _SLACK)
+    axis = _read(_reach(out_width, stride_x, key.taps, dilation_x), window.pad[1][0], width)
+    line = _lines(axis.whole * inputs * size + _SLACK)
     # All pixels are one piece where they are side by side in both copies.
     is_whole = stride_x == 1 and pixel == inputs * _WORD
-    fields = _fields(
-        depthwise.FIELDS,
-        share,
+    fields = depthwise.Fields(
+        items_per_image=share.items_per_image,
+        rows=share.rows,
         out_height=out_height,
         out_width=out_width,
         height=height,
         row=width * inputs * size,
-        left=left * inputs,
-        copied=copied * inputs,
-        right=(needed - left - copied) * inputs,
-        top=top,
+        left=axis.left * inputs,
+        copied=axis.copied * inputs,
+        right=axis.right * inputs,
+        top=window.pad[0][0],
         stride=stride,
         staged=staged,
         staged_row=staged_row,
+        channels=channels,
+        padded_channels=padded,
         line=line,
-        run=out_width // joined,
+        run=out_width // count,
         pieces=1 if is_whole else out_width,
         piece=out_width * inputs if is_whole else inputs,
         piece_from=stride_x * inputs * size,
         piece_to=pixel,
         multiplier=multiplier,
         tap=dilation_x * inputs * size,
-        channels=channels,
-        padded_channels=padded,
         dilation=dilation,
         vectors=vectors,
     )
-    return Plan(kind, fields, share.items, share.threads, kind.end.table_size(vectors), scratch)
+    table, scratch = key.epilogue.table_size(vectors), line + _lines(staged * staged_row + _SLACK)
+    return Plan(key, fields.as_list(), share.items, share.threads, table, scratch)
 
 
-def together(isa: InstructionSet, channels: int, width: int) -> int:
-    """How many pixels of a depthwise convolution a vector holds: several if they are small."""
+def pixels_per_vector(isa: InstructionSet, channels: int, width: int) -> int:
+    """The pixels of a depthwise convolution that a vector holds: several if they are small."""
     count = isa.lanes // channels if isa.lanes % channels == 0 else 1
     return count if width % count == 0 else 1
 
 
 def of_matmul(
-    isa: InstructionSet, end: EpilogueKey, width: int, a: Sequence[int], workers: int
+    isa: InstructionSet, epilogue: EpilogueKey, width: int, a: Sequence[int], workers: int
 ) -> Plan:
-    """The plan of a product.
+    """The plan of a MATMUL.
 
     Args:
-      isa: of the processor.
-      end: of the sums.
+      isa: the instruction set.
+      epilogue: how accumulators become results.
       width: columns of the result.
       a: shape of the left matrices, [N, H, C].
       workers: threads that there are.
     """
     count, height, depth = a
+    is_int16, size = epilogue.is_int16, 2 if epilogue.is_int16 else 1
     vectors = -(-width // isa.lanes)
-    of_tile = min(
-        range(1, min(isa.accumulators.MOST_VECTORS, vectors) + 1),
+    tile_vectors = min(
+        range(1, min(isa.accumulators.MAX_VECTORS, vectors) + 1),
         key=lambda v: _cost(isa, vectors, Tile(_pixels(isa, v, height), v), height),
     )
-    rows = _pixels(isa, of_tile, height)
-    size = 2 if end.wide else 1
-    segments = -(-depth // _MOST_TERMS_OF_INT16) if end.wide else 1
+    segments = -(-depth // _MOST_TERMS_OF_INT16) if is_int16 else 1
     steps = -(-depth // (segments * isa.depth))
     of_segment = steps * isa.depth
     is_whole = isa.element_bytes == size and depth == segments * of_segment
-    in_place = is_whole and not (end.wide and _is_crowded(depth * size))
-    kind = matmul.KernelKey(isa, rows, of_tile, vectors % of_tile, depth % isa.inner, in_place, end)
-    blocks = -(-vectors // of_tile)
-    padded = of_tile * isa.lanes
+    in_place = is_whole and not (is_int16 and _is_crowded(depth * size))
+    rows, rest = _pixels(isa, tile_vectors, height), vectors % tile_vectors
+    key = matmul.KernelKey(isa, rows, tile_vectors, rest, depth % isa.inner, in_place, epilogue)
+    blocks = -(-vectors // tile_vectors)
     worth = max(1, height * width * depth // _THREAD_MACS)
-    of_part, groups = _parts_of_matmul(kind, count, blocks, height, depth, worth, workers)
+    of_part, groups = _parts_of_matmul(key, count, blocks, height, depth, worth, workers)
     group = -(-blocks // groups)
     parts, groups = -(-height // of_part), -(-blocks // group)
+    plane = _lines(segments * steps * tile_vectors * isa.weight_bytes)
+    fields = matmul.Fields(
+        blocks=blocks,
+        group=group,
+        groups=groups,
+        parts=parts,
+        rows=of_part,
+        height=height,
+        depth=depth,
+        width=width,
+        words=depth // isa.inner,
+        segments=segments,
+        steps=steps,
+        row_pitch=depth * size if in_place else _pitch(segments * steps * isa.step_bytes),
+        panel=size * plane,
+        plane=plane,
+        bias=4 * tile_vectors * isa.lanes,
+        corrections=_lines(4 * of_part),
+        padded_width=vectors * isa.lanes,
+    )
+    copy = 0 if in_place else _lines(of_part * fields.row_pitch)
+    scratch = _lines(fields.panel + fields.bias + fields.corrections + copy)
     items = count * groups * parts
-    plane = _lines(segments * steps * of_tile * isa.weight_bytes)
-    panel = size * plane
-    bias, corrections = 4 * padded, _lines(4 * of_part)
-    row_pitch = depth * size if kind.in_place else _pitch(segments * steps * isa.step_bytes)
-    copy = 0 if kind.in_place else _lines(of_part * row_pitch)
-    scratch = _lines(panel + bias + corrections + copy)
     used = _sharing(items, count * height * width * depth // _THREAD_MACS, workers)
-    sizes = {
-        "blocks": blocks,
-        "group": group,
-        "groups": groups,
-        "parts": parts,
-        "rows": of_part,
-        "height": height,
-        "depth": depth,
-        "width": width,
-        "words": depth // isa.inner,
-        "segments": segments,
-        "steps": steps,
-        "row_pitch": row_pitch,
-        "panel": panel,
-        "plane": plane,
-        "bias": bias,
-        "corrections": corrections,
-        "padded_width": vectors * isa.lanes,
-    }
-    offsets = [at * of_segment * isa.element_bytes for at in range(segments)]
-    fields = [*(sizes[name] for name in matmul.FIELDS), *offsets]
-    return Plan(kind, fields, items, used, end.table_size(vectors), scratch)
+    offsets = [number * of_segment * isa.element_bytes for number in range(segments)]
+    table = epilogue.table_size(vectors)
+    return Plan(key, [*fields.as_list(), *offsets], items, used, table, scratch)
 
 
 def _parts_of_matmul(
-    kind: matmul.KernelKey,
+    key: matmul.KernelKey,
     count: int,
     blocks: int,
     height: int,
@@ -422,25 +477,25 @@ def _parts_of_matmul(
     worth: int,
     workers: int,
 ) -> tuple[int, int]:
-    """The rows of an item, and into how many groups the blocks of columns are cut.
+    """The rows of a work item, and the number of groups that blocks of columns are cut into.
 
     Args:
-      kind: of the machine code.
-      count: of products.
+      key: the specialization of the kernel.
+      count: matrices.
       blocks: of columns.
       height: rows.
-      depth: terms.
+      depth: reduction elements.
       worth: the most items of a product.
       workers: threads that there are.
     """
     least = -(-workers // (count * blocks))  # So that no thread is idle.
-    if kind.in_place:
-        return _tiles(kind.rows, height, least), blocks
+    if key.in_place:
+        return _tiles(key.rows, height, least), blocks
     # Rows are copied once for many blocks, and blocks packed once for many rows.
     wanted = min(worth, -(-_ITEMS_OF_THREAD * workers // count))
-    copies = -(-height * depth * kind.isa.element_bytes // _COPY)
-    parts = max(copies, min(wanted, max(least, height // (_TILES * kind.rows))))
-    rows = _tiles(kind.rows, height, parts)
+    copies = -(-height * depth * key.isa.element_bytes // _COPY)
+    parts = max(copies, min(wanted, max(least, height // (_TILES * key.rows))))
+    rows = _tiles(key.rows, height, parts)
     return rows, min(blocks, -(-wanted // -(-height // rows)))
 
 
@@ -450,23 +505,24 @@ def _tiles(unit: int, height: int, parts: int) -> int:
     return min(height, -(-rows // unit) * unit)
 
 
-def of_addition(kind: addition.KernelKey, elements: int, workers: int) -> Plan:
-    """The plan of an addition of so many elements, for the threads that there are."""
-    lanes = kind.isa.lanes
-    kind = kind._replace(together=4 if elements >= 4 * lanes else 1)
-    unit = lanes * kind.together
+def of_addition(key: addition.KernelKey, elements: int, workers: int) -> Plan:
+    """The plan of an addition of some elements, for the threads that there are."""
+    lanes = key.isa.lanes
+    key = key._replace(vectors=4 if elements >= 4 * lanes else 1)
+    unit = lanes * key.vectors
     fair = -(-elements // (workers * unit)) * unit
     count = min(elements // unit * unit, _ITEM_SUMS, max(fair, _THREAD_SUMS))
     items = -(-elements // count)
     used = _sharing(items, elements // _THREAD_SUMS, workers)
-    return Plan(kind, [count, elements], items, used, kind.how.table_size)
+    fields = addition.Fields(count=count, elements=elements)
+    return Plan(key, fields.as_list(), items, used, key.add.table_size)
 
 
-def of_pool(kind: pool.KernelKey, window: Window, x: Sequence[int], workers: int) -> Plan:
+def of_pool(key: pool.KernelKey, window: Window, x: Sequence[int], workers: int) -> Plan:
     """The plan of a pool.
 
     Args:
-      kind: of the machine code.
+      key: the specialization of the kernel.
       window: of the pool.
       x: shape of the input.
       workers: threads that there are.
@@ -475,37 +531,37 @@ def of_pool(kind: pool.KernelKey, window: Window, x: Sequence[int], workers: int
     out_height, out_width = window.out(x)
     all_rows = images * out_height
     # A step combines a vector of channels.
-    steps = out_width * math.prod(window.size) * -(-channels // kind.lanes)
+    steps = out_width * math.prod(window.size) * -(-channels // key.lanes)
     rows = min(-(-_ITEM_STEPS // steps), -(-all_rows // workers))
     items = -(-all_rows // rows)
     (top, _), (left, _) = window.pad
-    sizes = {
-        "rows": rows,
-        "all_rows": all_rows,
-        "out_height": out_height,
-        "out_width": out_width,
-        "height": height,
-        "width": width,
-        "channels": channels,
-        "size_y": window.size[0],
-        "size_x": window.size[1],
-        "stride_y": window.stride[0],
-        "stride_x": window.stride[1],
-        "top": top,
-        "left": left,
-        "vectors": channels // kind.lanes,
-    }
+    fields = pool.Fields(
+        rows=rows,
+        all_rows=all_rows,
+        out_height=out_height,
+        out_width=out_width,
+        height=height,
+        width=width,
+        channels=channels,
+        size_y=window.size[0],
+        size_x=window.size[1],
+        stride_y=window.stride[0],
+        stride_x=window.stride[1],
+        top=top,
+        left=left,
+        vectors=channels // key.lanes,
+    )
     used = _sharing(items, all_rows * steps // _THREAD_STEPS, workers)
-    return Plan(kind, [sizes[name] for name in pool.FIELDS], items, used)
+    return Plan(key, fields.as_list(), items, used)
 
 
 def _pitch(size: int) -> int:
-    """Bytes from a row of a copy to the next."""
+    """The bytes from a row of a copy to the next, so that rows share no sets of the cache."""
     return size + _LINE if _is_crowded(size) else size
 
 
 def _is_crowded(size: int) -> bool:
-    """Whether rows with so many bytes share a small part of the cache, a power of two apart."""
+    """Whether rows of so many bytes fall into few sets of the cache."""
     return size % _CROWDED == 0
 
 

@@ -52,7 +52,7 @@ from tosajax.ops.fft import fft2d, rfft2d
 from tosajax.ops.image import resize
 from tosajax.ops.indices import argmax
 from tosajax.ops.pool import avg_pool2d, max_pool2d
-from tosajax.ops.products import matmul
+from tosajax.ops.products import matmul, matmul_t
 from tosajax.ops.reduction import (
     reduce_all,
     reduce_any,
@@ -102,6 +102,7 @@ __all__ = [
     "logical_right_shift",
     "logical_xor",
     "matmul",
+    "matmul_t",
     "max_pool2d",
     "maximum",
     "minimum",

@@ -1,7 +1,7 @@
-"""Operators over a batch of examples as operators again, for recorded calls under `vmap`.
+"""Batches recorded calls of operators under `vmap`: the result consists of operators again.
 
-The batch becomes a dimension of the data, or a part of the first one in operators that have N
-there. Where another operand differs between examples, there is a call for each.
+The batch becomes a new dimension of the data; in operators whose first dimension is N, it is merged
+with N. If an operand that is not data differs between examples, each example gets a call.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Compute = Callable[[Mapping[str, Any]], list[jax.Array]]
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
-    """An operand for a number of examples.
+    """An operand of a batch of examples.
 
     Args:
-      array: with a first axis of examples, or without.
-      differs: whether it has that axis.
-      count: of the examples.
+      array: [count, *shape] if it differs between examples, else [*shape].
+      differs: whether `array` has the axis of examples.
+      count: the number of examples.
     """
 
     array: jax.Array
@@ -35,14 +35,14 @@ class Operand:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of one example."""
+        """The shape for one example."""
         return jnp.shape(self.array)[self.differs :]
 
     def example(self, number: int) -> jax.Array:
         return lax.index_in_dim(self.array, number, keepdims=False) if self.differs else self.array
 
     def stacked(self) -> jax.Array:
-        """[count, *shape]."""
+        """The values of all examples, [count, *shape]."""
         if self.differs:
             return self.array
         return lax.broadcast_in_dim(
@@ -50,7 +50,10 @@ class Operand:
         )
 
     def broadcasting(self, rank: int) -> jax.Array:
-        """[count, 1, ..., 1, *shape], rank dimensions after the first; count may be 1."""
+        """The values as [count, 1, ..., 1, *shape], `rank` dimensions after the first.
+
+        The first dimension is 1 if the examples share the values.
+        """
         ones = (1,) * (rank - len(self.shape))
         return lax.reshape(self.array, (self.count if self.differs else 1, *ones, *self.shape))
 
@@ -61,7 +64,7 @@ def batched(
     """The results for all examples, along a new first axis.
 
     Args:
-      compute: the results of the function for its arguments.
+      compute: returns the results of the function for its arguments.
       operator: the row of the function in the operator table; None where it has none.
       arguments: by name, with Operands for arrays.
     """
@@ -74,7 +77,7 @@ def batched(
         return _one_by_one(compute, arguments)
     others = _replaced(others, lambda operand: operand.array)
     if operator.has_batch:
-        return _as_part_of_n(compute, data, others)
+        return _as_part_of_n(compute, operator, data, others)
     return _as_dimension(compute, data, others)
 
 
@@ -90,15 +93,21 @@ def _one_by_one(compute: Compute, arguments: Mapping[str, Any]) -> list[jax.Arra
 
 
 def _as_part_of_n(
-    compute: Compute, data: Mapping[str, Any], others: Mapping[str, Any]
+    compute: Compute, operator: Operator, data: Mapping[str, Any], others: Mapping[str, Any]
 ) -> list[jax.Array]:
-    count = _operands(data)[0].count
+    operands = _operands(data)
+    count, n = operands[0].count, max(operand.shape[0] for operand in operands)
+    broadcasting = {a.name for a in operator.inputs if a.broadcasts}
 
-    def merged(operand: Operand) -> jax.Array:
-        n, *rest = operand.shape
-        return lax.reshape(operand.stacked(), (count * n, *rest))
+    def merged(name: str, operand: Operand) -> jax.Array:
+        own, *rest = operand.shape
+        if name in broadcasting and own == 1 and not operand.differs:
+            return operand.array  # one for all n, and so for all examples
+        axes = range(len(operand.shape) + 1)
+        stacked = lax.broadcast_in_dim(operand.stacked(), (count, n, *rest), axes)
+        return lax.reshape(stacked, (count * n, *rest))
 
-    results = compute({**_replaced(data, merged), **others})
+    results = compute({**{name: merged(name, x) for name, x in data.items()}, **others})
     return [lax.reshape(r, (count, r.shape[0] // count, *r.shape[1:])) for r in results]
 
 
@@ -119,7 +128,7 @@ def _as_dimension(
 
 
 def _shifted(name: str, value: Any, count: int) -> Any:
-    """An attribute where there is one more dimension, the first."""
+    """An attribute after a new first dimension of size `count` was added to the data."""
     match name:
         case "axis":
             return value + 1

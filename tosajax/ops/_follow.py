@@ -1,7 +1,7 @@
 """A value with the gradient of another.
 
-It is a primitive: where a `lax.scan` is differentiated twice, in reverse mode first, JAX 0.10 puts
-the function itself in the place of a `jax.custom_jvp`, and goes on without its rule.
+It is a primitive because a `jax.custom_jvp` does not suffice: when a `lax.scan` is differentiated
+twice, in reverse mode first, JAX 0.10 replaces the `custom_jvp` by its function and loses its rule.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _follow = Primitive("follow")
 
 
 def follow(value: jax.Array, source: jax.Array) -> jax.Array:
-    """`value` to the last bit, with the gradient of `source`, a float of its shape."""
+    """Returns `value`, bit for bit, with the gradient of `source`, a float of the same shape."""
     return _follow.bind(value, source)
 
 

@@ -1,22 +1,23 @@
-"""Padding of float convolutions that zeros cannot stand for.
+"""Padding of float convolutions whose weights are infinite or NaN.
 
-Kernels multiply padding as zeros. By an infinite or NaN weight a zero gives NaN, but the
-specification leaves padding out. Finite weights, all that networks have, need nothing more.
-Constant weights are checked when they are traced; for others a program holds two ways, and takes
-the second one if a weight is infinite or NaN.
+XLA's kernels multiply padding as zeros. Zero times an infinite or NaN weight is NaN, but the
+specification leaves padding out. Finite weights, the only ones in real networks, need nothing more.
+Constant weights are checked while they are traced; for traced weights a program holds both
+computations, and runs the second if a weight is infinite or NaN.
 
-The second way is one convolution of finite weights, to which padding adds zeros. Three channels
-stand for each one of the input, and three batches for the one:
+The second computation is one convolution by finite weights, in which padding adds zeros. It has
+three channels for each channel of the input, and three batches for each batch:
 
     channel  first  second              third               weight: finite  +inf     -inf      NaN
     0        input  0                   0                           itself  largest  -largest  0
     1        0      HUGE if input >= 0  HUGE if input <= 0          0       HUGE     0         HUGE
     2        0      HUGE if input <= 0  HUGE if input >= 0          0       0        HUGE      HUGE
 
-HUGE * HUGE overflows, so the second has what is positive of products by infinite weights, the third
-what is negative: both, where an input is zero or a weight NaN. The result is the first plus the
-second less the third. One sum of all would not do: a fused multiply-add adds HUGE * HUGE to an
-infinity before it overflows, and keeps the infinity where it should give NaN.
+HUGE * HUGE overflows to infinity. So the second batch is infinite where a product by an infinite
+weight is positive, the third where one is negative, and both where the input is zero or the weight
+is NaN. The result is first + second - third. A single sum of all products would be wrong: a fused
+multiply-add adds HUGE * HUGE to an infinity before the product overflows, and keeps the infinity
+where the result is NaN.
 """
 
 from __future__ import annotations
@@ -48,17 +49,18 @@ def skip_padding(
     spread: Sequence[int] = (),
     groups: int = 1,
 ) -> jax.Array:
-    """A convolution that multiplied padding as zeros, as if it had left padding out.
+    """Corrects a convolution that multiplied padding as zeros: the result leaves padding out.
 
     Args:
-      total: float32, [N, ..., OC].
-      x: the input, of floats, [N, ..., IC].
-      weight: of floats; a NumPy array is a constant.
+      total: the result of that convolution; float32, [N, ..., OC].
+      x: the input; floats, [N, ..., IC].
+      weight: floats; a NumPy array is a constant.
       shape: the window over the spread and padded input.
-      arrange: makes [KH, KW, 3 * IC / groups, OC], of two dimensions or three, of the axes of
-        `weight` with one more of 3; a function of a module, by which JAX keeps programs.
-      spread: how far apart the elements of `x` are laid, zeros between them, by axis; else 1.
-      groups: of channels that are convolved apart.
+      arrange: reorders [*axes of `weight`, 3] to [KH, KW, 3 * IC / groups, OC], with one more
+        axis for 3-D. A function at the top of a module: it is a key of JAX's cache of programs.
+      spread: by axis, the distance of the elements of `x` after zeros are put between them;
+        by default 1.
+      groups: the number of groups of channels, which are convolved separately.
 
     Returns:
       The type, shape and gradient of `total`.
@@ -75,7 +77,7 @@ def skip_padding(
     return follow(_skipped_if_needed(*operands, *options), total)
 
 
-# Jitted, so that layers of one shape are traced once, and calls outside `jit` compile once.
+# Jitted: layers of the same shape are traced once, and calls outside `jit` compile once.
 @functools.partial(jax.jit, static_argnames=("shape", "spread", "arrange", "groups", "platform"))
 def _skipped_if_needed(
     total: jax.Array,
@@ -88,8 +90,8 @@ def _skipped_if_needed(
     platform: Platform,
 ) -> jax.Array:
     def directly(channels: jax.Array, kernels: jax.Array) -> jax.Array:
-        # With dimensions in this order XLA:CPU calls its library inside a branch; with others it
-        # compiles slow loops of its own.
+        # With this order of dimensions, XLA:CPU calls its library even inside a branch; with other
+        # orders it compiles slow loops.
         sides = "DHW"[-len(shape.size) :]
         return lax.conv_general_dilated(
             channels,
@@ -123,12 +125,12 @@ def _all_finite(weight: jax.Array) -> jax.Array:
 
 @_all_finite.def_vmap
 def _(size: int, batched: list[bool], weight: jax.Array) -> tuple[jax.Array, bool]:
-    # One answer for all examples, so that the other way is not computed for nothing.
+    # One answer for all examples: otherwise `lax.cond` becomes a select, which computes both.
     return _all_finite(weight), False
 
 
 def _channels(x: jax.Array) -> jax.Array:
-    """The three batches, float32 [3 * N, ..., 3 * IC], the three channels side by side."""
+    """The three batches of inputs, float32 [3 * N, ..., 3 * IC], each three channels adjacent."""
     shape, zero = (3, *x.shape), np.float32(0)
     x = jnp.broadcast_to(x.astype(jnp.float32), shape)
     batch = lax.broadcasted_iota(jnp.int32, shape, 0)
@@ -139,7 +141,7 @@ def _channels(x: jax.Array) -> jax.Array:
 
 
 def _kernels(weight: jax.Array) -> jax.Array:
-    """Finite; float32, the axes of `weight` and one of 3."""
+    """The finite weights of the three channels; float32, [*axes of `weight`, 3]."""
     weight = weight.astype(jnp.float32)
     rest = weight - jnp.nan_to_num(weight)
     special = [jnp.where((sign * rest > 0) | jnp.isnan(rest), _HUGE, 0) for sign in (1, -1)]
@@ -147,7 +149,7 @@ def _kernels(weight: jax.Array) -> jax.Array:
 
 
 def _interleave(*parts: jax.Array) -> jax.Array:
-    """A stack along a new last axis, compiled faster."""
+    """Stacks arrays along a new last axis; compiles faster than `jnp.stack`."""
     shape = (*parts[0].shape, len(parts))
     which = lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1)
     return lax.select_n(which, *(jnp.broadcast_to(part[..., None], shape) for part in parts))

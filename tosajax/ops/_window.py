@@ -29,7 +29,7 @@ class Window(NamedTuple):
         )
 
     def offsets(self) -> Iterator[tuple[int, ...]]:
-        """The place of each tap, counted from the first element of the window."""
+        """The position of each tap, relative to the first element of the window."""
         return product(
             *(
                 range(0, size * dilation, dilation)
@@ -41,7 +41,7 @@ class Window(NamedTuple):
 def window(
     size: Sequence[int], stride: Sequence[int], dilation: Sequence[int], pad: Sequence[int]
 ) -> Window:
-    """A Window from attributes as the specification lists them: `pad` is low, high by axis."""
+    """Makes a Window from the attributes of an operator; `pad` lists low, high for each axis."""
     pairs = tuple(zip(pad[0::2], pad[1::2], strict=True))
     return Window(tuple(size), tuple(stride), tuple(dilation), pairs)
 
@@ -49,19 +49,19 @@ def window(
 def pad_spatial(
     x: jax.Array, pads: Sequence[tuple[int, int]], value: jax.Array | np.ndarray
 ) -> jax.Array:
-    """Pads the spatial axes of [N, ..., C] with a scalar of its type."""
+    """Pads the spatial axes of [N, ..., C] with a scalar of the same type."""
     if not any(map(any, pads)):
         return x
     config = [(0, 0, 0), *((low, high, 0) for low, high in pads), (0, 0, 0)]
-    # Without barriers XLA:CPU tests each element of `x` for being inside before it computes it, and
-    # makes a pad of a slice of each slice of the result.
+    # Without barriers XLA:CPU fuses the pad into its neighbours: it tests the bounds of each
+    # element before it computes it, and turns each slice of the result into a pad of a slice.
     return lax.optimization_barrier(lax.pad(lax.optimization_barrier(x), value, config))
 
 
 def tap(
     padded: jax.Array, offset: Sequence[int], out: Sequence[int], stride: Sequence[int]
 ) -> jax.Array:
-    """The elements that a window's tap at `offset` reads, one for each element of the result."""
+    """The input elements at one tap of the window, one for each element of the result."""
     limit = (o + (n - 1) * s + 1 for o, n, s in zip(offset, out, stride, strict=True))
     return lax.slice(
         padded,
@@ -74,7 +74,7 @@ def tap(
 def dynamic_window(
     padded: jax.Array, start: Sequence[jax.Array], part: Window, out: Sequence[int]
 ) -> jax.Array:
-    """The part of `padded` that the taps of `part` read when they begin at a traced `start`."""
+    """The slice of `padded` that the window `part` reads from a traced `start` on."""
     extent = (
         (n - 1) * stride + (size - 1) * dilation + 1
         for n, size, stride, dilation in zip(out, *part[:3], strict=True)
@@ -86,10 +86,10 @@ def dynamic_window(
 
 
 def patches_of(x: jax.Array, shape: Window, out: tuple[int, ...]) -> jax.Array:
-    """The elements that each window of padded `x` reads, [N * out, taps * IC], taps as in weights.
+    """The patches of padded `x`, [N * out, taps * IC], with taps in the order of the weights.
 
-    One axis after the other gets its taps, as a new axis before the channels: XLA compiles and runs
-    that faster than one concatenation of all taps.
+    Each spatial axis in turn gets a new axis of taps before the channels: XLA compiles and runs
+    this faster than one concatenation of all taps.
     """
     rank = len(out)
     for axis in reversed(range(rank)):

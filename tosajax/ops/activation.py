@@ -31,6 +31,12 @@ def clamp(
 
     Returns:
       The type and shape of `input`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.clamp(jnp.int8([-100, 5, 100]), min_val=0, max_val=6).tolist()
+      [0, 5, 6]
     """
     low, high = (
         jnp.broadcast_to(jnp.asarray(bound, input.dtype).reshape(()), input.shape)
@@ -48,6 +54,12 @@ def erf(input: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.erf(jnp.float32([-5, 0, 5])).tolist()
+      [-1.0, 0.0, 1.0]
     """
     return in_float32(_erf, input)
 
@@ -61,6 +73,12 @@ def sigmoid(input: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.sigmoid(jnp.float32([-200, 0, 200])).tolist()
+      [0.0, 0.5, 1.0]
     """
     return in_float32(lax.logistic, input)
 
@@ -74,6 +92,12 @@ def tanh(input: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.tanh(jnp.float32([-200, 0, 200])).tolist()
+      [-1.0, 0.0, 1.0]
     """
     return in_float32(lax.tanh, input)
 

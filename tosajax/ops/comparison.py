@@ -21,6 +21,12 @@ def equal(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       bool, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.equal(jnp.int32([1, 2, 3]), jnp.int32([2])).tolist()
+      [False, True, False]
     """
     return jnp.equal(input1, input2)
 
@@ -35,6 +41,12 @@ def greater(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       bool, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.greater(jnp.int32([1, 2, 3]), jnp.int32([2])).tolist()
+      [False, False, True]
     """
     return jnp.greater(input1, input2)
 
@@ -49,5 +61,11 @@ def greater_equal(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       bool, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.greater_equal(jnp.int32([1, 2, 3]), jnp.int32([2])).tolist()
+      [False, True, True]
     """
     return jnp.greater_equal(input1, input2)

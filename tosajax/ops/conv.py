@@ -1,7 +1,8 @@
 """Convolutions ("Tensor Operators", TOSA 1.0.1).
 
-Integers are exact in int32, or for int16 in int48 held in int64. Floats are added up in float32,
-the bias included, and rounded once, which every `acc_type` allows.
+Sums of int8 products are exact in int32, sums of int16 by int8 products in int48, held in int64.
+Floats are accumulated in float32, the bias included, and rounded once, which every `acc_type`
+allows.
 """
 
 from __future__ import annotations
@@ -54,6 +55,17 @@ def conv2d(
 
     Returns:
       int32, int48 or float, [N, OH, OW, OC].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x, zp = jnp.arange(9, dtype=jnp.int8).reshape(1, 3, 3, 1), jnp.int8([0])
+      >>> y = tosajax.ops.conv2d(
+      ...     x, jnp.ones((1, 2, 2, 1), jnp.int8), jnp.int32([100]), zp, zp,
+      ...     pad=(0, 0, 0, 0), stride=(1, 1), dilation=(1, 1), acc_type=tosajax.DType.INT32,
+      ... )
+      >>> y[0, :, :, 0].tolist()
+      [[108, 112], [120, 124]]
     """
     window = _window.window(weight.shape[1:-1], stride, dilation, pad)
     return _convolve(input, weight, bias, input_zp, weight_zp, window)
@@ -89,6 +101,17 @@ def conv3d(
 
     Returns:
       int32, int48 or float, [N, OD, OH, OW, OC].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x, zp = jnp.ones((1, 3, 3, 3, 1), jnp.int8), jnp.int8([0])
+      >>> y = tosajax.ops.conv3d(
+      ...     x, jnp.ones((4, 2, 2, 2, 1), jnp.int8), jnp.int32([100]), zp, zp,
+      ...     pad=(0,) * 6, stride=(1,) * 3, dilation=(1,) * 3, acc_type=tosajax.DType.INT32,
+      ... )
+      >>> y.shape, y.min().item(), y.max().item()
+      ((1, 2, 2, 2, 4), 108, 108)
     """
     window = _window.window(weight.shape[1:-1], stride, dilation, pad)
     return _convolve(input, weight, bias, input_zp, weight_zp, window)
@@ -124,6 +147,17 @@ def depthwise_conv2d(
 
     Returns:
       int32, int48 or float, [N, OH, OW, C * M].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x, zp = jnp.int8([1, 2, 3, 4]).reshape(1, 1, 2, 2), jnp.int8([0])
+      >>> y = tosajax.ops.depthwise_conv2d(
+      ...     x, jnp.ones((1, 2, 2, 1), jnp.int8), jnp.int32([100]), zp, zp,
+      ...     pad=(0, 0, 0, 0), stride=(1, 1), dilation=(1, 1), acc_type=tosajax.DType.INT32,
+      ... )
+      >>> y.tolist()
+      [[[[104, 106]]]]
     """
     window = _window.window(weight.shape[:2], stride, dilation, pad)
     if _is_float(input):
@@ -134,7 +168,7 @@ def depthwise_conv2d(
             _depthwise(c), input, weight, window, _arrange_depthwise, groups=groups
         )
         return add_bias(total, bias)
-    # The zero point of the small tensor is subtracted, that of the large one is folded.
+    # The zero point of the weights, the smaller tensor, is subtracted; the input's is folded.
     wide = weight.astype(jnp.int32) - weight_zp.astype(jnp.int32).reshape(1, 1, 1, 1)
     total = _depthwise(Convolution(input, wide, input_zp, np.zeros(1, np.int32), window))
     if input.dtype == np.int8:
@@ -171,6 +205,17 @@ def transpose_conv2d(
 
     Returns:
       int32, int48 or float, [N, OH, OW, OC].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x, zp = jnp.int8([1, 2]).reshape(1, 1, 2, 1), jnp.int8([0])
+      >>> y = tosajax.ops.transpose_conv2d(
+      ...     x, jnp.int8([1, 10]).reshape(1, 1, 2, 1), jnp.int32([100]), zp, zp,
+      ...     out_pad=(0, 0, 0, 0), stride=(1, 2), acc_type=tosajax.DType.INT32,
+      ... )
+      >>> y[0, :, :, 0].tolist()
+      [[101, 110, 102, 120]]
     """
     kernel = weight.shape[1:-1]
     pads = list(zip(out_pad[0::2], out_pad[1::2], strict=True))
@@ -194,7 +239,7 @@ def transpose_conv2d(
     with _x64.scope_of(total.dtype):
         total = total.reshape(n, height, width, sy, sx, oc).transpose(0, 1, 3, 2, 4, 5)
         total = total.reshape(n, height * sy, width * sx, oc)
-        # The last phases of a kernel that is not a multiple of the stride have no last tap.
+        # If the kernel is not a multiple of the stride, its last phases lack their last tap.
         crop = [
             (low, high - (taps * step - size), 0)
             for (low, high), taps, step, size in zip(pads, reach, stride, kernel, strict=True)
@@ -221,39 +266,40 @@ def _convolve(
 
 
 def _arrange(kernels: jax.Array) -> jax.Array:
-    """[OC, ..., IC, 3] as [..., IC * 3, OC]."""
+    """Reorders [OC, ..., IC, 3] to [..., IC * 3, OC]."""
     moved = jnp.moveaxis(kernels, 0, -1)
     return moved.reshape(*moved.shape[:-3], -1, moved.shape[-1])
 
 
 def _arrange_reversed(kernels: jax.Array) -> jax.Array:
-    """[OC, KH, KW, IC, 3] as [KH, KW, IC * 3, OC], backwards in height and width."""
+    """Reorders [OC, KH, KW, IC, 3] to [KH, KW, IC * 3, OC], height and width reversed."""
     return lax.rev(_arrange(kernels), (0, 1))
 
 
 def _arrange_depthwise(kernels: jax.Array) -> jax.Array:
-    """[KH, KW, C, M, 3] as [KH, KW, 3, C * M]."""
+    """Reorders [KH, KW, C, M, 3] to [KH, KW, 3, C * M]."""
     moved = jnp.moveaxis(kernels, -1, 2)
     return moved.reshape(*moved.shape[:3], -1)
 
 
 def _depthwise(c: Convolution) -> jax.Array:
-    """[N, OH, OW, C * M]."""
+    """The sums of a depthwise convolution, [N, OH, OW, C * M], by the chosen route."""
     total = choose.of_depthwise(c)(c)
-    # A loop follows: XLA:CPU compiles the two apart to better code.
+    # A loop follows: XLA:CPU generates better code if the two are compiled separately.
     return lax.optimization_barrier(total).reshape(*total.shape[:3], -1)
 
 
 def phases(
     weight: jax.Array | np.ndarray, weight_zp: jax.Array | np.ndarray, stride: Sequence[int]
 ) -> tuple[jax.Array | np.ndarray, tuple[int, ...]]:
-    """The kernels that make each of stride_y * stride_x interleaved parts of the output.
+    """Splits a transposed convolution into stride_y * stride_x ordinary convolutions.
 
-    Element q * stride + p of the output needs the taps p, p + stride, ... only, over input
-    elements q, q - 1, ...: an ordinary convolution, one for each p.
+    Output element q * stride + p depends only on the taps p, p + stride, ... and the input elements
+    q, q - 1, ...: for each phase p, an ordinary convolution.
 
     Returns:
-      [stride_y * stride_x * OC, reach_y, reach_x, IC], phases first, and the reach: taps a phase.
+      The weights of all phases, [stride_y * stride_x * OC, reach_y, reach_x, IC], phases first;
+      and the reach, the number of taps in a phase along each axis.
     """
     oc, *kernel, ic = weight.shape
     reach = tuple(-(-size // step) for size, step in zip(kernel, stride, strict=True))
@@ -268,7 +314,7 @@ def phases(
 
 
 def add_bias(total: jax.Array, bias: jax.Array | np.ndarray) -> jax.Array:
-    """A bias, [OC] or [1], to sums of its type or of float32, [..., OC]."""
+    """Adds a bias, [OC] or [1], to sums [..., OC] of the bias's type or of float32."""
     shape = (1,) * (total.ndim - 1) + (-1,)
     if _is_float(total):
         return (total + bias.astype(jnp.float32).reshape(shape)).astype(bias.dtype)

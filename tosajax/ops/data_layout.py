@@ -22,6 +22,12 @@ def concat(input1: Sequence[jax.Array], *, axis: int) -> jax.Array:
 
     Returns:
       The type of the inputs, their shape with the sum of their sizes at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.concat([jnp.int8([[1], [2]]), jnp.int8([[3], [4]])], axis=1).tolist()
+      [[1, 3], [2, 4]]
     """
     return lax.concatenate(list(input1), axis)
 
@@ -38,6 +44,12 @@ def pad(input1: jax.Array, padding: tuple[int, ...], pad_const: jax.Array) -> ja
 
     Returns:
       The type of `input1`, the padded shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.pad(jnp.int8([[1, 2]]), (0, 1, 1, 0), jnp.int8([9])).tolist()
+      [[9, 1, 2], [9, 9, 9]]
     """
     config = [(before, after, 0) for before, after in zip(padding[::2], padding[1::2], strict=True)]
     value = pad_const.reshape(())
@@ -49,14 +61,20 @@ def pad(input1: jax.Array, padding: tuple[int, ...], pad_const: jax.Array) -> ja
 
 @recorded
 def reshape(input1: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """The same elements, row by row, in another shape (TOSA 1.0.1, "RESHAPE").
+    """The same elements, in row-major order, in another shape (TOSA 1.0.1, "RESHAPE").
 
     Args:
       input1: bool, int8, int16, int32 or a float type; any shape.
       shape: static, of the same number of elements.
 
     Returns:
-      The type of `input1`, of `shape`.
+      The type of `input1`, shape `shape`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reshape(jnp.int8([[1, 2, 3], [4, 5, 6]]), (3, 2)).tolist()
+      [[1, 2], [3, 4], [5, 6]]
     """
     return lax.reshape(input1, tuple(shape))
 
@@ -71,6 +89,12 @@ def reverse(input1: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reverse(jnp.int8([[1, 2, 3], [4, 5, 6]]), axis=1).tolist()
+      [[3, 2, 1], [6, 5, 4]]
     """
     return lax.rev(input1, (axis,))
 
@@ -86,6 +110,12 @@ def slice(input1: jax.Array, start: tuple[int, ...], size: tuple[int, ...]) -> j
 
     Returns:
       The type of `input1`, of shape `size`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.slice(jnp.int8([[1, 2, 3], [4, 5, 6]]), (0, 1), (2, 2)).tolist()
+      [[2, 3], [5, 6]]
     """
     return lax.slice(input1, start, [a + n for a, n in zip(start, size, strict=True)])
 
@@ -100,6 +130,12 @@ def tile(input1: jax.Array, multiples: tuple[int, ...]) -> jax.Array:
 
     Returns:
       The type of `input1`, the shape times `multiples`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.tile(jnp.int8([[1, 2]]), (2, 2)).tolist()
+      [[1, 2, 1, 2], [1, 2, 1, 2]]
     """
     pairs = list(zip(multiples, input1.shape, strict=True))
     # Each dimension becomes (repetition, element), which row-major order then merges.
@@ -119,5 +155,11 @@ def transpose(input1: jax.Array, *, perms: tuple[int, ...]) -> jax.Array:
 
     Returns:
       The type of `input1`, the permuted shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.transpose(jnp.int8([[1, 2, 3], [4, 5, 6]]), perms=(1, 0)).tolist()
+      [[1, 4], [2, 5], [3, 6]]
     """
     return lax.transpose(input1, perms)

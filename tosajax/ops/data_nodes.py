@@ -1,4 +1,4 @@
-"""Values as they are (TOSA 1.0.1, "Data Nodes")."""
+"""IDENTITY (TOSA 1.0.1, "Data Nodes")."""
 
 from __future__ import annotations
 
@@ -16,5 +16,11 @@ def identity(input1: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.identity(jnp.int8([1, 2])).tolist()
+      [1, 2]
     """
     return input1

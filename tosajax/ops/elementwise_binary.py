@@ -28,6 +28,12 @@ def add(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.add(jnp.int32([[1], [2]]), jnp.int32([[10, 20]])).tolist()
+      [[11, 21], [12, 22]]
     """
     return _arithmetic(jnp.add, input1, input2)
 
@@ -43,6 +49,15 @@ def arithmetic_right_shift(input1: jax.Array, input2: jax.Array, *, round: bool)
 
     Returns:
       The type of `input1`, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x, bits = jnp.int32([-6, -5, 5, 6]), jnp.int32([2])
+      >>> tosajax.ops.arithmetic_right_shift(x, bits, round=False).tolist()
+      [-2, -2, 1, 1]
+      >>> tosajax.ops.arithmetic_right_shift(x, bits, round=True).tolist()
+      [-1, -1, 1, 2]
     """
     result = jnp.right_shift(input1, input2)
     if round:
@@ -62,6 +77,12 @@ def bitwise_and(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.bitwise_and(jnp.int8([0b1100]), jnp.int8([0b1010])).tolist()
+      [8]
     """
     return jnp.bitwise_and(input1, input2)
 
@@ -76,6 +97,12 @@ def bitwise_or(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.bitwise_or(jnp.int8([0b1100]), jnp.int8([0b1010])).tolist()
+      [14]
     """
     return jnp.bitwise_or(input1, input2)
 
@@ -90,6 +117,12 @@ def bitwise_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.bitwise_xor(jnp.int8([0b1100]), jnp.int8([0b1010])).tolist()
+      [6]
     """
     return jnp.bitwise_xor(input1, input2)
 
@@ -105,6 +138,12 @@ def intdiv(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       int32, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.intdiv(jnp.int32([-7, 7]), jnp.int32([2])).tolist()
+      [-3, 3]
     """
     return lax.div(*jnp.broadcast_arrays(input1, input2))
 
@@ -119,6 +158,12 @@ def logical_and(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       bool, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.logical_and(jnp.bool_([True, True]), jnp.bool_([True, False])).tolist()
+      [True, False]
     """
     return jnp.logical_and(input1, input2)
 
@@ -133,6 +178,12 @@ def logical_left_shift(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.logical_left_shift(jnp.int8([1, 127]), jnp.int8([1])).tolist()
+      [2, -2]
     """
     return jnp.left_shift(input1, input2)
 
@@ -147,6 +198,12 @@ def logical_right_shift(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.logical_right_shift(jnp.int8([8, -1]), jnp.int8([1])).tolist()
+      [4, 127]
     """
     return lax.shift_right_logical(*jnp.broadcast_arrays(input1, input2))
 
@@ -161,6 +218,12 @@ def logical_or(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       bool, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.logical_or(jnp.bool_([True, False]), jnp.bool_([False])).tolist()
+      [True, False]
     """
     return jnp.logical_or(input1, input2)
 
@@ -175,6 +238,12 @@ def logical_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       bool, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.logical_xor(jnp.bool_([True, False]), jnp.bool_([True])).tolist()
+      [False, True]
     """
     return jnp.logical_xor(input1, input2)
 
@@ -188,10 +257,20 @@ def maximum(
     Args:
       input1: int32, float32, float16 or bfloat16.
       input2: the type of `input1`, a shape that broadcasts with it.
-      nan_mode: whether one NaN gives NaN or the other value.
+      nan_mode: whether a NaN operand gives NaN or the value that is a number.
 
     Returns:
       The type of `input1`, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> from tosajax.spec import NanMode
+      >>> x, y = jnp.float32([1, jnp.nan]), jnp.float32([2, 2])
+      >>> tosajax.ops.maximum(x, y).tolist()
+      [2.0, nan]
+      >>> tosajax.ops.maximum(x, y, nan_mode=NanMode.IGNORE).tolist()
+      [2.0, 2.0]
     """
     if nan_mode == NanMode.IGNORE and jnp.issubdtype(input1.dtype, jnp.floating):
         input1, input2 = _other_where_nan(input1, input2)
@@ -207,10 +286,20 @@ def minimum(
     Args:
       input1: int32, float32, float16 or bfloat16.
       input2: the type of `input1`, a shape that broadcasts with it.
-      nan_mode: whether one NaN gives NaN or the other value.
+      nan_mode: whether a NaN operand gives NaN or the value that is a number.
 
     Returns:
       The type of `input1`, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> from tosajax.spec import NanMode
+      >>> x, y = jnp.float32([1, jnp.nan]), jnp.float32([2, 2])
+      >>> tosajax.ops.minimum(x, y).tolist()
+      [1.0, nan]
+      >>> tosajax.ops.minimum(x, y, nan_mode=NanMode.IGNORE).tolist()
+      [1.0, 2.0]
     """
     if nan_mode == NanMode.IGNORE and jnp.issubdtype(input1.dtype, jnp.floating):
         input1, input2 = _other_where_nan(input1, input2)
@@ -229,6 +318,14 @@ def mul(input1: jax.Array, input2: jax.Array, shift: jax.Array) -> jax.Array:
 
     Returns:
       int32, or the type of `input1` for floats; the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.mul(jnp.int8([100]), jnp.int8([100]), jnp.int8([0])).tolist()
+      [10000]
+      >>> tosajax.ops.mul(jnp.int32([2**20]), jnp.int32([2**20]), jnp.int8([30])).tolist()
+      [1024]
     """
     if input1.dtype == jnp.int32:
         return multiply_and_shift(input1, input2, shift.reshape(()))
@@ -249,6 +346,12 @@ def pow(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.pow(jnp.float32([2, 4]), jnp.float32([3])).tolist()
+      [8.0, 64.0]
     """
     return in_float32(lambda x, y: jnp.power(flush(x), y), input1, input2)
 
@@ -263,6 +366,12 @@ def sub(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.sub(jnp.int32([1, 2]), jnp.int32([10])).tolist()
+      [-9, -8]
     """
     return _arithmetic(jnp.subtract, input1, input2)
 
@@ -277,6 +386,13 @@ def table(input1: jax.Array, table: jax.Array) -> jax.Array:
 
     Returns:
       int8; or int32, 16.7 fixed point; the shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> entries = jnp.arange(127, -129, -1).astype(jnp.int8)  # for -128, -127, ... 127
+      >>> tosajax.ops.table(jnp.int8([-128, 0, 5]), entries).tolist()
+      [127, -1, -6]
     """
     if input1.dtype == jnp.int16:
         return apply_lookup(table, input1)

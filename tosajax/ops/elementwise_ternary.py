@@ -19,5 +19,11 @@ def select(input1: jax.Array, input2: jax.Array, input3: jax.Array) -> jax.Array
 
     Returns:
       The type of `input2`, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.select(jnp.bool_([True, False]), jnp.int8([1, 2]), jnp.int8([0])).tolist()
+      [1, 0]
     """
     return jnp.where(input1, input2, input3)

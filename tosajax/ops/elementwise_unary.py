@@ -22,10 +22,10 @@ def in_float32(function: Callable[..., jax.Array], *inputs: jax.Array) -> jax.Ar
 
 
 def flush(x: jax.Array) -> jax.Array:
-    """float32 with zeros for subnormal values, which the specification permits.
+    """Replaces subnormal float32 values by zeros, which the specification permits.
 
-    XLA:CPU gives one logarithm to all subnormal values, or that of 0, by the length of the array.
-    The gradient is that of `x`.
+    XLA:CPU computes the same logarithm for all subnormal values, or the logarithm of 0, depending
+    on the length of the array. The gradient is the gradient of `x`.
     """
     subnormal = lax.abs(x) < jnp.finfo(jnp.float32).smallest_normal
     return x + lax.stop_gradient(jnp.where(subnormal, -x, jnp.float32(0)))
@@ -40,6 +40,12 @@ def abs(input1: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.abs(jnp.int32([-3, 3])).tolist()
+      [3, 3]
     """
     return lax.abs(input1)
 
@@ -53,6 +59,12 @@ def bitwise_not(input1: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.bitwise_not(jnp.int8([0, 127])).tolist()
+      [-1, -128]
     """
     return lax.bitwise_not(input1)
 
@@ -66,6 +78,12 @@ def ceil(input1: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.ceil(jnp.float32([-1.5, 1.5])).tolist()
+      [-1.0, 2.0]
     """
     return in_float32(lax.ceil, input1)
 
@@ -79,8 +97,14 @@ def clz(input1: jax.Array) -> jax.Array:
 
     Returns:
       int32 in [0, 32], the shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.clz(jnp.int32([0, 1, -1])).tolist()
+      [32, 31, 0]
     """
-    # XLA counts -32 where it folds a constant that is negative.
+    # XLA's constant folding gives -32 for negative numbers.
     return jnp.where(input1 < 0, jnp.int32(0), lax.clz(input1))
 
 
@@ -93,6 +117,12 @@ def cos(input1: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.cos(jnp.float32([0])).tolist()
+      [1.0]
     """
     return in_float32(lax.cos, input1)
 
@@ -106,15 +136,21 @@ def exp(input1: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.exp(jnp.float32([-jnp.inf, 0])).tolist()
+      [0.0, 1.0]
     """
     return in_float32(_exp, input1)
 
 
 def _exp(x: jax.Array) -> jax.Array:
-    """float32, with the same bits however many values there are.
+    """The exponential of float32, with the same bits for any number of values.
 
-    XLA:CPU has its own exponential, but calls the C library for 3, 5, 6 or 7 values that are alone
-    or follow 8 others.
+    XLA:CPU has its own exponential, but calls the C library for 3, 5, 6 or 7 values that stand
+    alone or follow 8 values.
     """
     missing = -x.size % 4
     if x.size >= 16 or not missing:
@@ -132,6 +168,12 @@ def floor(input1: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.floor(jnp.float32([-1.5, 1.5])).tolist()
+      [-2.0, 1.0]
     """
     return in_float32(lax.floor, input1)
 
@@ -145,6 +187,12 @@ def log(input1: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.log(jnp.float32([-1, 0, 1])).tolist()
+      [nan, -inf, 0.0]
     """
     return in_float32(lambda x: lax.log(flush(x)), input1)
 
@@ -158,6 +206,12 @@ def logical_not(input1: jax.Array) -> jax.Array:
 
     Returns:
       bool, the shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.logical_not(jnp.bool_([True, False])).tolist()
+      [False, True]
     """
     return lax.bitwise_not(input1)
 
@@ -168,11 +222,17 @@ def negate(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array) -> jax
 
     Args:
       input1: int8, int16, int32, float32, float16 or bfloat16; any shape.
-      input1_zp: (1,), the type of `input1`; any int8, zero for the other types.
-      output_zp: (1,), the type of `input1`; any int8, zero for the other types.
+      input1_zp: (1,), the type of `input1`; any value for int8, zero for all other types.
+      output_zp: (1,), the type of `input1`; any value for int8, zero for all other types.
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.negate(jnp.int8([-128, 5]), jnp.int8([0]), jnp.int8([1])).tolist()
+      [127, -4]
     """
     if jnp.issubdtype(input1.dtype, jnp.floating):
         return lax.neg(input1)
@@ -190,6 +250,12 @@ def reciprocal(input1: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reciprocal(jnp.float32([4, 0])).tolist()
+      [0.25, inf]
     """
     return in_float32(lambda x: jnp.float32(1) / x, input1)
 
@@ -203,6 +269,12 @@ def rsqrt(input1: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.rsqrt(jnp.float32([4, 0, -1])).tolist()
+      [0.5, inf, nan]
     """
     return in_float32(lax.rsqrt, input1)
 
@@ -216,5 +288,11 @@ def sin(input1: jax.Array) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.sin(jnp.float32([0])).tolist()
+      [0.0]
     """
     return in_float32(lax.sin, input1)

@@ -38,6 +38,17 @@ def resize(
 
     Returns:
       `out_type`, (N, OH, OW, C); bilinear integers are scaled by scale_y_n * scale_x_n.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> from tosajax.spec import ResizeMode
+      >>> y = tosajax.ops.resize(
+      ...     jnp.int8([10, 20]).reshape(1, 1, 2, 1), (1, 1, 2, 1), (0, 0), (0, 0),
+      ...     mode=ResizeMode.BILINEAR, out_type=tosajax.DType.INT32,
+      ... )
+      >>> y[0, 0, :, 0].tolist()
+      [20, 30, 40]
     """
     _, height, width, _ = input.shape
     rows = _samples(height, scale[0], scale[1], offset[0], border[0])
@@ -45,7 +56,7 @@ def resize(
     if mode == ResizeMode.NEAREST_NEIGHBOR:
         return _take(_take(input, rows.nearest, 1), columns.nearest, 2)
     if not out_type.is_float:
-        # At most 15 + 11 bits across a row; only int16 needs more than 32 down the columns.
+        # At most 15 + 11 bits along a row; then, along the columns, only int16 needs more than 32.
         across = _interpolate(input.astype(jnp.int32), columns, 2)
         if out_type is not DType.INT48:
             return _interpolate(across, rows, 1)
@@ -56,7 +67,7 @@ def resize(
 
 
 class _Samples(NamedTuple):
-    """Two input indices and the place between them, in 1/unit, for each output index of an axis."""
+    """For each output index of an axis: two input indices and the fraction between, in 1/unit."""
 
     before: np.ndarray
     after: np.ndarray
@@ -82,7 +93,7 @@ def _take(value: jax.Array, indices: np.ndarray, axis: int) -> jax.Array:
 
 
 def _interpolate(value: jax.Array, samples: _Samples, axis: int) -> jax.Array:
-    """Weighs the two neighbours of every sample; integers by `part`, floats by `part / unit`."""
+    """Weights the two neighbours of each sample: integers by `part`, floats by `part / unit`."""
     unit = samples.unit if jnp.issubdtype(value.dtype, jnp.integer) else 1
     part = (samples.part * unit / samples.unit).astype(value.dtype)
     shape = [1] * value.ndim

@@ -22,6 +22,12 @@ def argmax(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE
 
     Returns:
       int32, the shape of `input` without `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.argmax(jnp.int8([[1, 3, 3], [5, 2, 4]]), axis=1).tolist()
+      [1, 0]
     """
     if not jnp.issubdtype(input.dtype, jnp.floating):
         return lax.argmax(input, axis, jnp.int32)
@@ -29,9 +35,9 @@ def argmax(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE
 
 
 def _order_of(value: jax.Array, nan_mode: NanMode) -> jax.Array:
-    """int32 in the order of floats.
+    """Maps floats to int32 of the same order.
 
-    Among several NaN, XLA:GPU finds any one; among integers, the first.
+    XLA:GPU's argmax returns any of several NaN, but always the first of equal integers.
     """
     # float32 holds every narrower float exactly, subnormals included.
     wide = value.astype(jnp.float32)

@@ -17,8 +17,8 @@ from tosajax.ops._window import Window
 from tosajax.ops.recording import recorded
 from tosajax.spec.enums import NanMode
 
-# Sides of windows up to the first length are combined tap by tap; up to the second, if they overlap
-# so little that doubling would do more work; unrolling longer sides would bloat the program.
+# Window sides up to the first length are combined tap by tap. So are sides up to the second length
+# whose windows overlap so little that doubling would cost more; longer ones bloat the program.
 _FEW_TAPS = 8
 _MANY_TAPS = 64
 
@@ -34,7 +34,7 @@ def avg_pool2d(
     pad: Sequence[int],
     acc_type: DType,
 ) -> jax.Array:
-    """Averages windows, padding left out of the count (TOSA 1.0.1, "AVG_POOL2D").
+    """The mean of each window, without padding (TOSA 1.0.1, "AVG_POOL2D").
 
     Args:
       input: int8, int16 or float, [N, IH, IW, C].
@@ -47,6 +47,17 @@ def avg_pool2d(
 
     Returns:
       The type of input, [N, OH, OW, C].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x, zp = jnp.int8([1, 2, 3, 5]).reshape(1, 1, 4, 1), jnp.int8([0])
+      >>> y = tosajax.ops.avg_pool2d(
+      ...     x, zp, zp, kernel=(1, 2), stride=(1, 2), pad=(0, 0, 0, 0),
+      ...     acc_type=tosajax.DType.INT32,
+      ... )
+      >>> y[0, 0, :, 0].tolist()
+      [2, 4]
     """
     shape = _window.window(kernel, stride, (1, 1), pad)
     count = _counts(shape, input.shape)
@@ -69,17 +80,25 @@ def max_pool2d(
     pad: Sequence[int],
     nan_mode: NanMode = NanMode.PROPAGATE,
 ) -> jax.Array:
-    """Takes the maximum of windows (TOSA 1.0.1, "MAX_POOL2D").
+    """The maximum of each window (TOSA 1.0.1, "MAX_POOL2D").
 
     Args:
       input: int8, int16 or float, [N, IH, IW, C].
       kernel: y, x; elements.
       stride: y, x; elements.
       pad: top, bottom, left, right; elements, less than the kernel.
-      nan_mode: whether a NaN makes the result NaN, or only a window full of them does.
+      nan_mode: whether one NaN in a window makes the result NaN, or only a window of NaN.
 
     Returns:
       The type of input, [N, OH, OW, C].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x = jnp.int8([1, 2, 5, 3]).reshape(1, 1, 4, 1)
+      >>> y = tosajax.ops.max_pool2d(x, kernel=(1, 2), stride=(1, 2), pad=(0, 0, 0, 0))
+      >>> y[0, 0, :, 0].tolist()
+      [2, 5]
     """
     shape = _window.window(kernel, stride, (1, 1), pad)
     if not jnp.issubdtype(input.dtype, jnp.floating):
@@ -115,10 +134,10 @@ def _combine(
     out: tuple[int, ...],
     combine: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> jax.Array:
-    """Combines windows that are longer than 1 along one axis only.
+    """Combines windows that extend along one axis only.
 
-    A long window is put together from parts of 1, 2, 4, ... elements, so that the program and
-    its time grow with the logarithm of its length.
+    A long window is combined from parts of 1, 2, 4, ... elements: the size and the time of the
+    program grow with the logarithm of the length.
     """
     axis = 1 if size[0] > 1 else 2
     length = size[axis - 1]
@@ -145,7 +164,7 @@ def _combine(
 
 
 def _counts(shape: Window, lengths: Sequence[int]) -> np.ndarray:
-    """How many elements of the input each window covers, [1, OH, OW, 1]."""
+    """The number of input elements in each window, [1, OH, OW, 1]."""
     per_axis = []
     for length, n, size, stride, (low, _) in zip(
         lengths[1:3], shape.out(lengths), shape.size, shape.stride, shape.pad, strict=True
@@ -153,7 +172,7 @@ def _counts(shape: Window, lengths: Sequence[int]) -> np.ndarray:
         first = np.arange(n) * stride - low
         per_axis.append(np.minimum(first + size, length) - np.maximum(first, 0))
     counts = np.outer(*per_axis)[None, :, :, None]
-    # One number where all are equal, which costs less than a map.
+    # A single number if all are equal: cheaper than an array.
     return counts[:, :1, :1] if (counts == counts.flat[0]).all() else counts
 
 

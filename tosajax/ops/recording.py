@@ -1,9 +1,9 @@
-"""Calls as single equations of a jaxpr, for export.
+"""Records each call of an operator as one equation of a jaxpr, for export.
 
-While `recording()` is on, a call of an operator binds `operator_p` and computes nothing. An
-equation has two parameters: `op`, "CONV2D", and `call`, the rest. Its operands are the arrays among
-the arguments; `call.arguments(operands)` has all of them by name. The equation can be evaluated,
-batched and differentiated like the function itself.
+While `recording()` is on, a call of an operator binds the primitive `operator_p` and computes
+nothing. The equation has two parameters: `op`, such as "CONV2D", and `call`, a `Call`. Its operands
+are the arrays among the arguments; `call.arguments(operands)` returns all arguments by name. The
+equation can be evaluated, batched and differentiated like the function itself.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ operator_p.multiple_results = True
 
 
 class _Switch:
-    """Whether calls are recorded: a part of the key by which JAX caches what it has traced.
+    """Whether calls are recorded; part of the key of JAX's trace cache.
 
-    JAX traces and compiles everything anew after a context is made, so none is made until there is
-    something to record.
+    Creating a context makes JAX trace and compile everything again, so it is created only when
+    recording starts for the first time.
     """
 
     def __init__(self) -> None:
@@ -59,9 +59,9 @@ _switch = _Switch()
 
 
 def recording() -> AbstractContextManager[Any]:
-    """Makes each call of an operator one equation of `operator_p`, in this thread.
+    """Records each call of an operator as one equation of `operator_p`, in this thread.
 
-    JAX traces a function again that it has traced without, and the other way round.
+    JAX keeps separate traces of a function with and without recording.
     """
     return _switch(True)
 
@@ -73,15 +73,15 @@ def is_recording() -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A call but for its arrays.
+    """A recorded call, without its arrays.
 
     Args:
       function: computes the result; it is not recorded again.
-      names: of all arguments, in the order of the function's signature.
-      structure: of their values, a PyTreeDef of a tuple.
-      static: the leaves of the structure; None for an array.
-      batches: for each `vmap` around the call, outermost first, whether an operand has an axis of
-        examples first. None where a `vmap` makes other calls instead, without such axes.
+      names: the names of all arguments, in the order of the function's signature.
+      structure: the PyTreeDef of the tuple of their values.
+      static: the leaves of the values; None in place of an array.
+      batches: for each `vmap` around the call, outermost first, and each operand, whether its
+        first axis is the batch. None if `vmap` rewrites the call instead, as in `_batching`.
     """
 
     function: Callable[..., Any]
@@ -91,19 +91,19 @@ class Call:
     batches: tuple[tuple[bool, ...], ...] | None = None
 
     def arguments(self, operands: Sequence[Any]) -> dict[str, Any]:
-        """All arguments by name, with the operands in the places of the arrays.
+        """All arguments by name, with the operands in place of the arrays.
 
         Shapes and other sequences of integers are tuples.
 
         Args:
-          operands: of the equation, or anything else that stands for them.
+          operands: the equation's operands, or any values in place of them.
         """
         rest = iter(operands)
         leaves = [next(rest) if leaf is None else leaf for leaf in self.static]
         return dict(zip(self.names, jax.tree.unflatten(self.structure, leaves), strict=True))
 
     def opened(self, *operands: Any) -> Any:
-        """What the function returns; calls inside it are recorded where recording is on."""
+        """The result of the function; calls inside it are recorded if recording is on."""
 
         def function(*operands: Any) -> Any:
             return self.function(**self.arguments(operands))
@@ -113,7 +113,7 @@ class Call:
         return function(*operands)
 
     def result(self, *operands: Any) -> Any:
-        """What the function returns."""
+        """The result of the function."""
         with _switch(False):
             return self.opened(*operands)
 
@@ -123,7 +123,7 @@ class Call:
 
 
 def recorded(function: Function) -> Function:
-    """An operator whose calls can be recorded; `op` is its name in capitals."""
+    """Decorates an operator whose calls can be recorded; `op` is its name in capitals."""
     return recorded_as(function.__name__.upper())(function)
 
 
@@ -131,8 +131,8 @@ def recorded_as(op: str, *, keeps_batches: bool = False) -> Callable[[Function],
     """Decorates a function of arrays, or of pytrees, whose calls can be recorded.
 
     Args:
-      op: the parameter of the equation.
-      keeps_batches: whether a `vmap` around a call is a part of it.
+      op: the equation's parameter `op`.
+      keeps_batches: whether a `vmap` around a call becomes part of the recorded call.
     """
 
     def decorate(function: Function) -> Function:
@@ -148,7 +148,7 @@ def recorded_as(op: str, *, keeps_batches: bool = False) -> Callable[[Function],
 
 
 def unrecorded(function: Function) -> Function:
-    """A recorded function whose call is none of its own; calls inside it are recorded."""
+    """The function behind `recorded`: it is not recorded itself, but calls inside it are."""
     return function.__wrapped__  # type: ignore[attr-defined]
 
 
@@ -172,7 +172,7 @@ def _record(
 def _bound(
     function: Callable[..., Any], args: Any, kwargs: Any
 ) -> tuple[list[inspect.Parameter], tuple[str, ...], tuple[Any, ...]]:
-    """The parameters of a function, their names, and their values in a call."""
+    """The parameters of a function, the names of its arguments, and their values in a call."""
     signature = _signature(function)
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
@@ -185,7 +185,7 @@ def _bound(
 
 
 def _integers(value: Any) -> Any:
-    """A sequence of integers, as a tuple of those of Python; any other value as it is."""
+    """Converts a sequence to a tuple of Python integers; returns any other value unchanged."""
     is_sequence = isinstance(value, Sequence | np.ndarray)
     return tuple(np.asarray(value).tolist()) if is_sequence else value
 
@@ -199,7 +199,7 @@ def _is_operand(parameter: inspect.Parameter, leaf: Any) -> bool:
 
 
 def _whole(operand: Any) -> Any:
-    """The operand; NumPy's int48 values beyond int32, which JAX would narrow, on the device."""
+    """The operand; NumPy's int48 values beyond int32 go to the device, as JAX would narrow them."""
     if not isinstance(operand, np.ndarray) or operand.dtype.kind != "i":
         return operand
     fits = np.array_equal(operand.astype(np.int32), operand)
@@ -223,7 +223,7 @@ def _abstract(*operands: core.ShapedArray, op: str, call: Call) -> list[core.Sha
 def _differentiate(
     primals: Sequence[Any], tangents: Sequence[Any], *, op: str, call: Call
 ) -> tuple[list[Any], list[Any]]:
-    """The results of the operator itself, and tangents by its computation."""
+    """The results, recorded as the operator; the tangents differentiate its computation."""
     moving = [i for i, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero)]
 
     def of_moving(*values: Any) -> list[Any]:
@@ -261,5 +261,5 @@ operator_p.def_impl(_compute)
 operator_p.def_abstract_eval(_abstract)
 ad.primitive_jvps[operator_p] = _differentiate
 batching.primitive_batchers[operator_p] = _batch
-# Not cacheable: the cache would take a bound of -0.0 for one of 0.0.
+# Not cacheable: the cache would treat a bound of -0.0 as equal to 0.0.
 mlir.register_lowering(operator_p, mlir.lower_fun(_compute, multiple_results=True), cacheable=False)

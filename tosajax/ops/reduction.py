@@ -1,4 +1,4 @@
-"""Reductions along one axis, which keeps size 1 (TOSA 1.0.1, "Reduction Operators")."""
+"""Reductions along one axis, whose size becomes 1 (TOSA 1.0.1, "Reduction Operators")."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jax import lax
 from tosajax.ops.recording import recorded
 from tosajax.spec.enums import NanMode
 
-_TERMS = 16  # of a sum that XLA computes in one pass
+_TERMS = 16  # number of terms that are added in one pass of XLA
 
 
 @recorded
@@ -26,6 +26,12 @@ def reduce_all(input: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       bool, the shape of `input` with 1 at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reduce_all(jnp.bool_([[True, True], [True, False]]), axis=1).tolist()
+      [[True], [False]]
     """
     return jnp.all(input, axis, keepdims=True)
 
@@ -40,6 +46,12 @@ def reduce_any(input: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       bool, the shape of `input` with 1 at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reduce_any(jnp.bool_([[True, False], [False, False]]), axis=1).tolist()
+      [[True], [False]]
     """
     return jnp.any(input, axis, keepdims=True)
 
@@ -55,6 +67,12 @@ def reduce_max(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPA
 
     Returns:
       The type of `input`, its shape with 1 at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reduce_max(jnp.int8([[1, 2], [4, 3]]), axis=1).tolist()
+      [[2], [4]]
     """
     return _extremum(jnp.max, input, axis, nan_mode, -jnp.inf)
 
@@ -70,6 +88,12 @@ def reduce_min(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPA
 
     Returns:
       The type of `input`, its shape with 1 at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reduce_min(jnp.int8([[1, 2], [4, 3]]), axis=1).tolist()
+      [[1], [3]]
     """
     return _extremum(jnp.min, input, axis, nan_mode, jnp.inf)
 
@@ -84,6 +108,12 @@ def reduce_product(input: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       The type of `input`, its shape with 1 at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reduce_product(jnp.float32([[2, 3], [4, 5]]), axis=0).tolist()
+      [[8.0, 15.0]]
     """
     product = jnp.prod(input, axis, dtype=jnp.float32, keepdims=True)
     return product.astype(input.dtype)
@@ -100,20 +130,26 @@ def reduce_sum(input: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       The type of `input`, its shape with 1 at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reduce_sum(jnp.int32([[1, 2], [3, 4]]), axis=1).tolist()
+      [[3], [7]]
     """
     if input.dtype == jnp.int32:
         return jnp.sum(input, axis, dtype=jnp.int32, keepdims=True)
-    # Without the barrier a product before it may be fused into a sum, and is then not rounded.
+    # Without the barrier XLA may fuse a preceding product into the sum, which skips its rounding.
     return _pairwise_sum(lax.optimization_barrier(input), axis).astype(input.dtype)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _pairwise_sum(x: jax.Array, axis: int) -> jax.Array:
-    """Sums of floats along an axis in float32, as a tree of sums of pairs.
+    """Sums floats along an axis in float32, pairwise, as a tree.
 
-    The order of sums follows from the length alone: the bits are those of any batch and any
-    platform. `jnp.sum` adds in an order that depends on the whole shape, and dots with ones are
-    slow where rows are long or not contiguous. The tree also rounds less often.
+    The order of additions depends only on the length of the axis, so the bits are the same for all
+    batch sizes and platforms. `jnp.sum` adds in an order that depends on the whole shape, and dots
+    with ones are slow for long rows or rows that are not contiguous. The tree also rounds less.
     """
     x = x.astype(jnp.float32)
     while (length := x.shape[axis]) > 1:
@@ -127,12 +163,12 @@ def _pairwise_sum(x: jax.Array, axis: int) -> jax.Array:
             odd = terms[-1:] if len(terms) % 2 else []
             terms = [*map(jnp.add, terms[::2], terms[1::2]), *odd]
         x = lax.optimization_barrier(terms[0])
-    return jnp.where(x == 0, np.float32(0), x)  # as sums begin with +0.0
+    return jnp.where(x == 0, np.float32(0), x)  # sums start from +0.0
 
 
 @_pairwise_sum.defjvp
 def _(axis: int, primals: tuple[jax.Array], tangents: tuple[jax.Array]):
-    """Its gradient is that of any sum: the same for each element."""
+    """The tangent is the sum of the tangents."""
     sums = jnp.sum(tangents[0], axis, dtype=jnp.float32, keepdims=True)
     return _pairwise_sum(primals[0], axis), sums
 
@@ -146,7 +182,7 @@ def _extremum(
 ) -> jax.Array:
     if not jnp.issubdtype(input.dtype, jnp.floating):
         return reduce(input, axis, keepdims=True)
-    # XLA:CPU drops NaN from a maximum or minimum over 16 values or more, so NaN goes apart.
+    # XLA:CPU drops NaN from a maximum or minimum of 16 values or more, so NaN is found separately.
     nan = jnp.isnan(input)
     result = reduce(jnp.where(nan, jnp.asarray(neutral, input.dtype), input), axis, keepdims=True)
     is_nan = (jnp.any if nan_mode == NanMode.PROPAGATE else jnp.all)(nan, axis, keepdims=True)

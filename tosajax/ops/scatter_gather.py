@@ -9,7 +9,7 @@ from tosajax.ops.recording import recorded
 
 @recorded
 def gather(values: jax.Array, indices: jax.Array) -> jax.Array:
-    """Rows of each batch, by index (TOSA 1.0.1, "GATHER").
+    """Reads rows of each batch by index (TOSA 1.0.1, "GATHER").
 
     Args:
       values: int8, int16, int32 or a float type; (N, K, C).
@@ -17,6 +17,13 @@ def gather(values: jax.Array, indices: jax.Array) -> jax.Array:
 
     Returns:
       The type of `values`, (N, W, C).
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> values = jnp.int8([[[1, 2], [3, 4], [5, 6]]])
+      >>> tosajax.ops.gather(values, jnp.int32([[2, 0]])).tolist()
+      [[[5, 6], [1, 2]]]
     """
 
     def rows(batch: jax.Array, index: jax.Array) -> jax.Array:
@@ -37,6 +44,13 @@ def scatter(values_in: jax.Array, indices: jax.Array, input: jax.Array) -> jax.A
 
     Returns:
       The type of `values_in`, (N, K, C).
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> values = jnp.int8([[[1, 2], [3, 4], [5, 6]]])
+      >>> tosajax.ops.scatter(values, jnp.int32([[1]]), jnp.int8([[[8, 9]]])).tolist()
+      [[[1, 2], [8, 9], [5, 6]]]
     """
 
     def replace(batch: jax.Array, index: jax.Array, rows: jax.Array) -> jax.Array:

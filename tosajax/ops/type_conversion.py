@@ -26,6 +26,13 @@ def cast(input: jax.Array, *, out_type: DType) -> jax.Array:
 
     Returns:
       `out_type`, the shape of `input`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x = jnp.float32([-1000, 0.5, 1.5])
+      >>> tosajax.ops.cast(x, out_type=tosajax.DType.INT8).tolist()
+      [-128, 0, 2]
     """
     target = out_type.storage
     if out_type is DType.BOOL:
@@ -69,8 +76,21 @@ def rescale(
 
     Returns:
       The type of `output_zp`, the shape of `input`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> from tosajax.spec import RoundingMode
+      >>> x, multiplier, shift = jnp.int32([-1000, 10, 1000]), jnp.int32([2**30]), jnp.int8([32])
+      >>> y = tosajax.ops.rescale(
+      ...     x, multiplier, shift, jnp.int32([0]), jnp.int8([5]),
+      ...     scale32=True, rounding_mode=RoundingMode.SINGLE_ROUND, per_channel=False,
+      ...     input_unsigned=False, output_unsigned=False,
+      ... )
+      >>> y.tolist()
+      [-128, 8, 127]
     """
-    # One value per channel lies along the last dimension, where broadcasting aligns it.
+    # Values per channel broadcast along the last dimension.
     channels = (1,) * (input.ndim - 1) + (-1,) if per_channel else ()
     multiplier, shift = multiplier.reshape(channels), shift.reshape(channels)
     if input.dtype == np.int64:
@@ -88,7 +108,7 @@ def rescale(
 
 
 def _extend(value: jax.Array, unsigned: bool) -> jax.Array:
-    """Widens to int32, the bits read as signed or unsigned."""
+    """Widens to int32; reads the bits as signed or unsigned."""
     if unsigned:
         value = lax.bitcast_convert_type(value, jnp.dtype(f"u{value.dtype}"))
     return value.astype(jnp.int32)
@@ -97,14 +117,14 @@ def _extend(value: jax.Array, unsigned: bool) -> jax.Array:
 def _float_to_integer(value: jax.Array, target: np.dtype) -> jax.Array:
     info = np.iinfo(target)
     rounded = lax.round(value.astype(jnp.float32), lax.RoundingMethod.TO_NEAREST_EVEN)
-    # float32 does not hold 2**31 - 1: values at the bound above it are replaced afterwards.
+    # float32 cannot represent 2**31 - 1: values at or above 2**31 are replaced afterwards.
     over = np.float32(info.max + 1)
     inside = jnp.clip(rounded, np.float32(info.min), np.nextafter(over, np.float32(0)))
     return jnp.where(rounded >= over, target.type(info.max), inside.astype(target))
 
 
 def _at_most_24_bits(value: jax.Array) -> jax.Array:
-    """Rounds to odd where float32 would not be exact, so that rounding again rounds correctly."""
+    """Rounds to odd where float32 is inexact, so that the next rounding is correct."""
     sticky = jnp.where(value & 0x7F != 0, jnp.int32(0x80), jnp.int32(0))
     inexact = (value >= 1 << 24) | (value <= -(1 << 24))
     return jnp.where(inexact, (value & ~0x7F) | sticky, value)

@@ -1,1 +1,1 @@
-"""Graphs made of graphs before they are lowered: bound, folded, for one example."""
+"""Passes over a graph before it is lowered: binding, folding, one example, loop trip counts."""

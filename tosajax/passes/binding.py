@@ -1,7 +1,7 @@
-"""Binding: gives every -1 dimension of a graph its size.
+"""Binds a graph: replaces every -1 dimension by its size.
 
 Converters leave the batch open: -1 in the shapes of tensors, and in the constant shapes that
-RESHAPE and SLICE read. Input shapes give all sizes, node by node.
+RESHAPE and SLICE read. All sizes follow from the input shapes, node by node.
 """
 
 from __future__ import annotations
@@ -29,13 +29,20 @@ def bind(
     """Returns the graph with every dimension known.
 
     Args:
-      graph: with dimensions of -1; any other comes back unchanged.
-      batch: size of each input's first dimension where that is -1.
-      shapes: whole shapes of inputs, by name, where other dimensions are open.
+      graph: a graph with dimensions of -1; a graph without any is returned unchanged.
+      batch: the size of each input's first dimension, where it is -1.
+      shapes: complete shapes of inputs, by name, for inputs with other open dimensions.
 
     Raises:
       ValueError: an input's shape stays open, or contradicts the graph.
       TosaError: a shape does not follow from the inputs.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (-1, 4))
+      >>> tosajax.bind(b.graph([b.op("REVERSE", x, axis=1)]), batch=8)
+      Graph('main', (x: INT8[8,4]) -> (reverse_1: INT8[8,4]), 1 node)
     """
     check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
     batch = None if batch is None else count("batch", batch)
@@ -50,7 +57,7 @@ def bind_formed(
     batch: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Graph:
-    """`bind` of a graph with open dimensions that passed `check_form`."""
+    """Does the work of `bind` for a graph with open dimensions that passed `check_form`."""
     inputs = [_bound_input(tensor, batch, shapes or {}) for tensor in graph.input_tensors]
     return _bound(graph, inputs, declared_variables(graph))
 
@@ -58,7 +65,7 @@ def bind_formed(
 def _bound(
     graph: Graph, inputs: Sequence[Tensor], variables: Mapping[str, tuple[Tensor, ...]]
 ) -> Graph:
-    """The graph with these inputs and the sizes that follow from them."""
+    """The graph with `inputs` as its input tensors, and the sizes that follow from them."""
     tensors = dict(graph.tensors) | {tensor.name: tensor for tensor in inputs}
     nodes: list[Node] = []
     subgraphs: dict[str, Graph] = {}
@@ -69,7 +76,7 @@ def _bound(
         except (ValueError, TypeError, IndexError, ArithmeticError) as error:
             if isinstance(error, TosaError):
                 raise
-            # The fault may lie in a node before, of which a meaningless shape was made.
+            # An earlier node may be at fault: a meaningless shape may follow from it.
             so_far = dataclasses.replace(
                 graph, tensors=tensors, subgraphs={**graph.subgraphs, **subgraphs}
             )
@@ -88,7 +95,7 @@ def _with_bound_graphs(
     subgraphs: dict[str, Graph],
     variables: Mapping[str, tuple[Tensor, ...]],
 ) -> Node:
-    """Gives a node subgraphs bound to the sizes of its own inputs."""
+    """The node with its subgraphs bound to the sizes of its inputs."""
     operator = spec.OPERATORS[node.op]
     attributes = dict(node.attributes)
     for argument in operator.attributes:
@@ -124,7 +131,7 @@ def _bound_input(tensor: Tensor, batch: int | None, shapes: Mapping[str, Sequenc
 
 
 def _bound_node(node: Node, tensors: dict[str, Tensor], around: Surroundings) -> list[Node]:
-    """The node, after a constant shape of its own if it needs one; sizes its outputs."""
+    """The node, preceded by its own constant shape if it needs one; sets its outputs' sizes."""
     nodes = _settled(node, tensors)
     for tensor in _output_tensors(nodes[-1], tensors, around):
         tensors[tensor.name] = tensor
@@ -132,7 +139,7 @@ def _bound_node(node: Node, tensors: dict[str, Tensor], around: Surroundings) ->
 
 
 def _settled(node: Node, tensors: dict[str, Tensor]) -> list[Node]:
-    """Replaces a constant shape with -1 by one of known sizes.
+    """The node with a constant shape that has -1 replaced by one of known sizes.
 
     Nodes that share a constant may need different sizes, so each gets its own.
     """
@@ -180,7 +187,7 @@ def _output_tensors(
 
 
 def _filled(node: Node, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Puts sizes where the tensor has none; stated sizes stay, and validation checks them."""
+    """The tensor with its open sizes set; stated sizes stay, and validation checks them."""
     declared = tensor.shape if tensor.shape is not None else (DYNAMIC,) * len(shape)
     if len(declared) != len(shape):
         raise _cannot(node, f"{tensor.name!r} is {tensor}, its inputs make it {shape}")

@@ -1,4 +1,4 @@
-"""Folding: nodes of constants become constants, and nodes that nothing reads go."""
+"""Folds constants: nodes of constants become constants, and unread nodes are removed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.build import build
 
-_LARGE = 2**16  # elements
+_LARGE = 2**16  # elements; larger outputs are folded only if the inputs are no smaller
 
 
 def fold(graph: Graph, *, keep_required: bool = False) -> Graph:
-    """The graph with fewer nodes, and the same results to the last bit.
+    """The graph with constants folded and dead nodes removed; results are the same bits.
 
     Args:
-      graph: legal, every dimension known.
-      keep_required: keep nodes with rules on values (REQUIRE), for their flags.
+      graph: a legal graph, every dimension known.
+      keep_required: whether nodes with rules on values (REQUIRE) stay, for their flags.
 
     Raises:
-      TosaError: a zero point that nodes of constants give breaks a rule.
+      TosaError: a zero point computed from constants breaks a rule.
     """
     nodes, folded, known = [], [], set()
     for node in graph.ordered_nodes():
@@ -68,7 +68,7 @@ def _is_kept(node: Node, keep_required: bool) -> bool:
 
 
 def _is_exact(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether the node gives the same bits outside a compiled graph."""
+    """Whether the node has the same result bits when it is computed outside the program."""
     types = {tensors[name].dtype for name in (*node.inputs, *node.outputs)}
     if spec.OPERATORS[node.op].moves:
         return DType.BF16 not in types
@@ -76,7 +76,7 @@ def _is_exact(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _grows(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether the results are large and larger than the operands: the program computes them."""
+    """Whether the outputs are large and larger than the inputs; such nodes are not folded."""
     before, after = (
         sum(math.prod(tensors[name].shape or ()) for name in names)
         for names in (node.inputs, node.outputs)
@@ -87,7 +87,7 @@ def _grows(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 def _values(
     nodes: Sequence[Node], read: Container[str], tensors: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The tensors that nodes make of constants, with their values, as far as they are read."""
+    """The values of the nodes' outputs that are in `read`; the nodes depend only on constants."""
     made = dict.fromkeys(name for node in nodes for name in node.outputs)
     outputs = tuple(name for name in made if name in read)
     if not outputs:
@@ -99,7 +99,7 @@ def _values(
     ]
     needed = {name: tensors[name] for name in (*given, *made)}
     program, params = build(Graph((), outputs, needed, (*constants, *nodes)))
-    # One program for all: run singly, each operation compiles.
+    # One program for all nodes: outside jit, each operation would be compiled by itself.
     _, _, values = jax.jit(program)(params, {})
     return {
         name: dataclasses.replace(tensors[name], values=np.asarray(y))
@@ -108,7 +108,7 @@ def _values(
 
 
 def _live(nodes: Sequence[Node], outputs: Sequence[str], keep_required: bool) -> tuple[Node, ...]:
-    """The nodes that outputs, variables, subgraphs or flags depend on, in their order."""
+    """The nodes that outputs, variables, subgraphs or flags depend on, in their old order."""
     read, live = set(outputs), []
     for node in reversed(nodes):
         if _is_kept(node, keep_required) or not read.isdisjoint(node.outputs):

@@ -1,4 +1,4 @@
-"""Graphs of open batch as graphs of one example.
+"""Binds a graph with an open batch to one example, if examples are independent.
 
 A converter leaves the batch open, and in a usual network every operator keeps it as the first
 dimension. Where each node provably does, the graph computes each example by itself, so that
@@ -18,13 +18,13 @@ from tosajax.spec import Kind
 
 
 def one_example(graph: Graph) -> Graph | None:
-    """The graph of one example, if examples of a batch do not depend on each other.
+    """The graph for one example, if the examples of a batch are independent.
 
     Args:
-      graph: has passed `check_form`.
+      graph: a graph that passed `check_form`.
 
     Returns:
-      The graph bound to a batch of 1, or None where examples may depend on each other.
+      The graph bound to a batch of 1, or None if examples may depend on each other.
     """
     if declared_variables(graph):
         return None
@@ -49,24 +49,29 @@ def one_example(graph: Graph) -> Graph | None:
 
 
 def _grows(one: Tensor, two: Tensor) -> bool:
-    """Whether the first dimension is the batch or a multiple, and no other depends on it."""
+    """Whether the first dimension, and only it, is proportional to the batch.
+
+    Args:
+      one: the tensor with a batch of 1.
+      two: the tensor with a batch of 2.
+    """
     small, large = one.shape or (0,), two.shape or (0,)
     return 2 * small[0] == large[0] > 0 and small[1:] == large[1:]
 
 
 def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
-    """Whether example n of each output comes from example n of the inputs alone."""
+    """Whether example n of each output depends only on example n of the inputs."""
     call, operator = Call(node, graph.tensors), spec.OPERATORS[node.op]
     others = [graph.tensors[name] for name in node.inputs if name not in own]
     if node.op == "RESCALE":
         return len(call.output.shape) > 1 or not call.per_channel
-    if node.op in ("TABLE", "MUL"):  # the last input is not an operand
+    if node.op in ("TABLE", "MUL"):  # the last input is a table or a shift, without a batch
         return node.inputs[-1] not in own and _broadcasts(others[:-1], call.output)
     if operator.is_elementwise or node.op == "IDENTITY":
         return _broadcasts(others, call.output)
     if operator.chapter == "reduction":
         return call.axis != 0
-    if batched := _batched(node):
+    if batched := _batched(node, graph):
         return batched <= own and own.isdisjoint(set(node.inputs) - batched)
     match node.op:
         case "ARGMAX" | "REVERSE":
@@ -87,14 +92,19 @@ def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
             return False
 
 
-def _batched(node: Node) -> set[str]:
-    """The inputs whose first dimension is a batch by definition."""
+def _batched(node: Node, graph: Graph) -> set[str]:
+    """The inputs whose first dimension is a batch, by definition or as D that is N."""
     operator = spec.OPERATORS[node.op]
     found = arguments(operator, node.inputs, Kind.INPUT)
-    return {found[a.name] for a in operator.inputs if a.shape.startswith("[N,")}
+    sizes = {name: (graph.tensors[name].shape or (1,))[0] for name in node.inputs}
+    return {
+        found[a.name]
+        for a in operator.inputs
+        if a.shape.startswith("[N,") or (a.broadcasts and sizes[found[a.name]] > 1)
+    }
 
 
 def _broadcasts(others: Sequence[Tensor], output: Tensor) -> bool:
-    """Whether the other operands are the same for each example."""
+    """Whether the operands without a batch are the same for each example."""
     rank = len(output.shape or ())
     return all(t.shape is not None and (*(1,) * rank, *t.shape)[-rank] == 1 for t in others)

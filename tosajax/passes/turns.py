@@ -1,4 +1,4 @@
-"""Turns of loops that take the same number of them whatever their inputs are."""
+"""Trip counts of loops that do not depend on the graph's inputs."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tosajax.graph import Graph, Node
 from tosajax.lowering.build import build, to_device
 from tosajax.lowering.run import name_in
 
-_MOST = 2**16  # turns that are tried
+_MOST = 2**16  # iterations that are tried
 
 
 def turns(graph: Graph, prefix: str = "") -> dict[str, int]:
-    """The turns of each WHILE_LOOP that constants and counters alone decide on.
+    """The trip count of each WHILE_LOOP whose condition depends on constants and counters only.
 
-    Such a loop is run without the rest of its body. Floats do not count, as their sums depend on
-    the program.
+    Counts by running the loop without the rest of its body. Skips conditions on floats, as
+    float sums depend on the program, and on int48.
 
     Args:
-      graph: legal, every dimension known, without variables.
-      prefix: the path of the graph, with a slash behind each graph on it.
+      graph: a legal graph, every dimension known, without variables.
+      prefix: the path of the graph, with a slash after each graph's name.
 
     Returns:
-      By the name of the first output, in subgraphs after the path.
+      Iterations by the name of the loop's first output, which follows the path in subgraphs.
     """
     found: dict[str, int] = {}
     for name, part in graph.subgraphs.items():
@@ -70,7 +70,7 @@ def _turns(graph: Graph, node: Node) -> int | None:
 
 
 def _deciding(condition: Graph, body: Graph) -> tuple[int, ...]:
-    """The places of the states that the condition depends on, turn after turn."""
+    """The positions of the loop states that the condition depends on, over all iterations."""
     places = _places(condition, condition.outputs)
     while True:
         more = places | _places(body, [body.outputs[place] for place in places])
@@ -80,7 +80,7 @@ def _deciding(condition: Graph, body: Graph) -> tuple[int, ...]:
 
 
 def _places(graph: Graph, outputs: Sequence[str]) -> set[int]:
-    """The places of the inputs that tensors depend on."""
+    """The positions of the inputs that `outputs` depend on."""
     needed = _needed(graph, outputs)
     return {place for place, name in enumerate(graph.inputs) if name in needed}
 
@@ -94,7 +94,7 @@ def _needed(graph: Graph, outputs: Collection[str]) -> set[str]:
 
 
 def _part(graph: Graph, outputs: Sequence[str], places: Sequence[int]) -> Graph:
-    """The graph from some of its inputs to some of its tensors."""
+    """The part of the graph from the inputs at `places` to the tensors `outputs`."""
     needed = _needed(graph, outputs)
     return dataclasses.replace(
         graph,

@@ -128,6 +128,16 @@ def check_bit_exact(
       TypeError: an argument is of another type.
       ValueError: a program to compare with is unknown, or Arm's model refuses the graph; the
         parameters cannot be frozen; or an example is NaN or infinite.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> report = quant.check_bit_exact(model, params, example, against="frozen")
+      >>> all(comparison.mismatches == 0 for comparison in report.comparisons)
+      True
     """
     check_type("model", model, QModel, "a QModel, from `prepare` or `lift`")
     against = (against,) if isinstance(against, str) else against

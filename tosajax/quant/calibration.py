@@ -79,6 +79,16 @@ def calibrate(
       TypeError: an argument, or an example, is of another type.
       ValueError: there are no examples; or one is NaN or infinite, or has another shape; or a
         tensor becomes NaN throughout, or a value is.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w = np.float32([[1, -2], [3, 4]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[np.zeros((1, 2), np.float32)])
+      >>> params = quant.calibrate(model, [np.float32([[-1, 1]]), np.float32([[0, 2]])])
+      >>> graph = model.freeze(params)
+      >>> [tensor.dtype.name for tensor in graph.input_tensors + graph.output_tensors]
+      ['INT8', 'INT8']
     """
     observed = observe(model, batches, values=values, allow_nan=allow_nan, progress=progress)
     return settle(model, observed)
@@ -140,7 +150,18 @@ def observe(
     allow_nan: bool = False,
     progress: bool = False,
 ) -> Observed:
-    """Runs examples in floats; see `calibrate`."""
+    """Runs examples in floats; see `calibrate`.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> observed = quant.observe(model, [example])
+      >>> params = quant.settle(model, observed)  # as quant.calibrate(model, [example])
+      >>> sorted(params["qparams"])
+      ['output', 'x']
+    """
     model = not_lifted(model)
     known = known_values(model, values)
     check_batches(batches)
@@ -161,6 +182,17 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
     Raises:
       ValueError: the percentile is out of range, or an activation has an observer without a
         histogram (`percentile`, `mse` and `entropy` have one).
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> rules = [quant.rule(".*", act=quant.QSpec(observer=quant.percentile(100)))]
+      >>> example = np.linspace(-1, 1, 1000, dtype=np.float32)
+      >>> model = quant.prepare(lambda x: x + x, rules, example_args=[example])
+      >>> observed = quant.observe(model, [example])
+      >>> narrow, wide = (quant.settle(model, observed, percentile=p) for p in (90, 100))
+      >>> bool(narrow["qparams"]["x"].scale < wide["qparams"]["x"].scale)
+      True
     """
     share = None
     if percentile is not None:
@@ -205,7 +237,16 @@ def _check_histograms(model: QModel, observed: Observed) -> None:
 
 
 def initial_values(model: QModel) -> dict[str, jax.Array]:
-    """The values of the float graph's constants that parameters hold."""
+    """The values of the float graph's constants that parameters hold.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w = np.float32([[1, -2], [3, 4]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[np.zeros((1, 2), np.float32)])
+      >>> [value.shape for value in quant.initial_values(model).values()]
+      [(2, 1, 1, 2), (2,)]
+    """
     model = not_lifted(model)
     tensors = all_tensors(model.float_graph)
     return {name: jnp.asarray(tensors[name].values, jnp.float32) for name in model.plan.trained}
@@ -448,6 +489,17 @@ def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None =
 
     Returns:
       The parameters with new "tables", and with the scales that they are of as "sampled".
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> example = np.float32([[-4, 4]])
+      >>> model = quant.prepare(lambda x: jnp.tanh(x), example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> tables = quant.sample_tables(model, params)["tables"]
+      >>> [entries.shape for entries in tables.values()]
+      [(256,)]
     """
     chosen = set(model.plan.sampled if sources is None else sources)
     tables, sampled = dict(params.get("tables", {})), dict(params.get("sampled", {}))

@@ -182,6 +182,17 @@ def report(
       TypeError: an argument is of another type.
       ValueError: the model has no float graph, or no quantized tensor; the parameters are of
         another model; or an example is NaN or infinite.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w = np.float32([[1, -2], [3, 4]])
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> report = quant.report(model, params, example)
+      >>> report.worst.tensor, bool(report.worst.sqnr > 30)
+      ('dot_general_1', True)
     """
     model = prepared(model, "a model without a float graph has nothing to compare with")
     model.check(params)

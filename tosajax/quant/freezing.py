@@ -242,7 +242,8 @@ def warn_of_sums(graph: Graph) -> None:
             if (largest := _largest_sum(node, tensors, limit)) > limit:
                 warnings.warn(
                     f"{node.title}: sums of its products may be as large as {largest}, expected "
-                    f"at most {limit}: weights of fewer bits have room",
+                    f"at most {limit}: inputs that exceed it wrap, and `check_bit_exact` on such "
+                    "inputs names the node; weights of fewer bits have room",
                     stacklevel=4,
                 )
 

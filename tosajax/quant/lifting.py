@@ -67,6 +67,20 @@ def lift(
       UnsupportedError: the graph has variables, or no constant that is trainable.
       TypeError: an argument is of another type.
       ValueError: a group is unknown.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import quant
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 2))
+      >>> table = b.const(np.arange(-128, 128), tosajax.DType.INT8, name="t")
+      >>> graph = b.graph([b.op("TABLE", x, table)])
+      >>> model, params = quant.lift(graph)
+      >>> {group: list(values) for group, values in params.items() if values}
+      {'table': ['t']}
+      >>> model.apply(params, np.int8([[3, 4]]))[0].tolist()
+      [[3.0, 4.0]]
     """
     check_type("graph", graph, Graph, "a Graph, as `tosajax.load` gives it")
     trainable = (trainable,) if isinstance(trainable, str) else trainable

@@ -92,6 +92,14 @@ def prepare(
       ValueError: an estimator, or batch norms that are kept, beside FP8; a graph without floats,
         which `lift` takes; a loop that needs `max_trip_count`; a rule whose pattern is found in no
         name; or no convolution to keep the batch norm of.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w = np.float32([[1, -2], [3, 4]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[np.zeros((1, 2), np.float32)])
+      >>> [tensor.dtype.name for tensor in model.graph.output_tensors]
+      ['INT8']
     """
     function = None
     if not isinstance(graph, Graph):

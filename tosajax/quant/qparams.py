@@ -40,6 +40,16 @@ class QParams:
       dtype: INT4, INT8, INT16, FP8E4M3 or FP8E5M2, of the stored values; or a `Storage`.
       symmetric: the zero point is 0, whatever `zero_point` holds.
       narrow_range: leaves out the lowest integer, so that the range is symmetric.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> qparams = quant.QParams(jnp.float32(0.5), jnp.float32(-1), jnp.float32(8))
+      >>> x = quant.quantize(jnp.float32([0, 1, 100]), qparams)
+      >>> x.q.tolist()
+      [-1, 1, 127]
+      >>> quant.dequantize(x, qparams).tolist()
+      [0.0, 1.0, 64.0]
     """
 
     scale: jax.Array
@@ -84,6 +94,13 @@ def quantize(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste)
 
     Returns:
       A QTensor of the shape of x, in the storage of `qparams.dtype`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> qparams = quant.QParams(jnp.float32(0.5), jnp.float32(-1), jnp.float32(8))
+      >>> quant.quantize(jnp.float32([0, 0.7, 100]), qparams).q.tolist()
+      [-1, 0, 127]
     """
     x, qparams = jax.tree.map(jnp.asarray, (x, qparams))
     return _quantize(x, qparams, estimator)
@@ -95,12 +112,28 @@ def _quantize(x: jax.Array, qparams: QParams, estimator: Estimator) -> QTensor:
 
 
 def dequantize(x: QTensor, qparams: QParams) -> jax.Array:
-    """The real values of integers: (x - zero_point) * scale, float32; or of FP8: x * scale."""
+    """The real values of integers: (x - zero_point) * scale, float32; or of FP8: x * scale.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> qparams = quant.QParams(jnp.float32(0.5), jnp.float32(-1), jnp.float32(8))
+      >>> quant.dequantize(quant.quantize(jnp.float32([0, 0.7]), qparams), qparams).tolist()
+      [0.0, 0.5]
+    """
     return qparams.storage.dequantize(x, qparams)
 
 
 def fake_quant(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste) -> jax.Array:
-    """`quantize`, then `dequantize`: x rounded to the real values that can be stored."""
+    """`quantize`, then `dequantize`: x rounded to the real values that can be stored.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> qparams = quant.QParams(jnp.float32(0.5), jnp.float32(0), jnp.float32(4))
+      >>> quant.fake_quant(jnp.float32([-100, 0.7, 100]), qparams).tolist()
+      [-4.0, 0.5, 3.5]
+    """
     return dequantize(quantize(x, qparams, estimator), qparams)
 
 
@@ -126,6 +159,13 @@ def multiplier_and_shift(scale: jax.Array, *, scale32: bool = True) -> tuple[QTe
     Raises:
       ValueError: a scale is NaN or out of range. A traced one has no value yet; for it the
         multiplier is then 0 or the shift below 2, which `freeze` refuses.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> multiplier, shift = quant.multiplier_and_shift(jnp.float32(0.75))
+      >>> multiplier.q.item() / 2 ** shift.item()
+      0.75
     """
     multiplier, shift = unchecked_multiplier_and_shift(scale, scale32=scale32)
     if not isinstance(scale, core.Tracer):

@@ -44,6 +44,12 @@ class QSpec:
 
     Raises:
       ValueError: the arguments contradict each other.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import quant
+      >>> quant.QSpec("i8", bits=6, per_channel=True).storage.dtype
+      DType.INT8
     """
 
     dtype: DType | str | Storage = DType.INT8
@@ -115,7 +121,13 @@ DEFAULT_ACT = QSpec(symmetric=False)
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """Specifications for the nodes that a pattern is found in; None leaves them open."""
+    """Specifications for the nodes that a pattern is found in; None leaves them open.
+
+    Example:
+      >>> from tosajax import quant
+      >>> quant.rule("conv1", act=quant.QSpec("i16")).act.storage.dtype
+      DType.INT16
+    """
 
     pattern: str
     weight: QSpec | None = None
@@ -134,6 +146,15 @@ def rule(pattern: str, *, weight: QSpec | None = None, act: QSpec | None = None)
     Raises:
       TypeError: an argument is of another type.
       ValueError: a specification that TOSA cannot express, or not a regular expression.
+
+    Example:
+      >>> from tosajax import quant
+      >>> rules = [
+      ...     quant.rule(".*", act=quant.QSpec("i16")),
+      ...     quant.rule("conv1", weight=quant.QSpec("i4", per_channel=True)),
+      ... ]
+      >>> [each.pattern for each in rules]
+      ['.*', 'conv1']
     """
     check_type("pattern", pattern, str, "a regular expression")
     for argument, own in (("weight", weight), ("act", act)):

@@ -43,7 +43,13 @@ class _Answer(NamedTuple):
 
 
 def is_installed() -> bool:
-    """Whether tosa-tools is installed."""
+    """Whether tosa-tools is installed.
+
+    Example:
+      >>> from tosajax import reference_model
+      >>> reference_model.is_installed()  # doctest: +SKIP
+      True
+    """
     try:
         importlib.metadata.distribution(_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -52,7 +58,12 @@ def is_installed() -> bool:
 
 
 def check_installed() -> None:
-    """Raises ImportError where tosa-tools is not installed."""
+    """Raises ImportError where tosa-tools is not installed.
+
+    Example:
+      >>> from tosajax import reference_model
+      >>> reference_model.check_installed()  # doctest: +SKIP
+    """
     if not is_installed():
         raise ImportError("tosa-tools is not installed: pip install 'tosajax[reference]'")
 
@@ -87,6 +98,16 @@ def run(
         file cannot hold the graph; or the model finds the graph illegal, or an example
         unpredictable.
       RuntimeError: the model crashed.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import reference_model
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> reference_model.run(graph, np.int8([[1, 2, 3]]))["y"].tolist()  # doctest: +SKIP
+      [[3, 2, 1]]
     """
     check_installed()
     if processes < 1:
@@ -136,10 +157,10 @@ def _examples(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarr
 def _accepted(tensor: Tensor, value: np.ndarray) -> np.ndarray:
     """An input, row major as the model reads it, or an error that names it."""
     array = np.asarray(value, order="C")
-    storage, shape = tensor.dtype.storage, tensor.shape or ()
-    if array.dtype != storage:
+    shape = tensor.shape or ()
+    if not tensor.dtype.accepts(array):
         raise TypeError(
-            f"input {tensor.name!r} has type {array.dtype}, expected {storage} "
+            f"input {tensor.name!r} has type {array.dtype}, expected {tensor.dtype.storage} "
             f"({tensor.dtype.name})"
         )
     if shape not in (array.shape, array.shape[1:]):
@@ -165,9 +186,7 @@ def _computed(
     content = to_bytes(graph)
     ends = (*graph.input_tensors, *graph.output_tensors)
     answer = _by_executable if any(t.dtype in _NOT_IN_BINDING for t in ends) else _by_binding
-    found = {
-        t.name: np.empty((count, *(t.shape or ())), t.dtype.storage) for t in graph.output_tensors
-    }
+    found = {t.name: t.dtype.zeros((count, *(t.shape or ()))) for t in graph.output_tensors}
 
     def compute(rows: np.ndarray) -> None:
         inputs = [[x[row, ...] for x in examples] for row in rows]

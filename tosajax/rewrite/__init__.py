@@ -1,4 +1,4 @@
-"""Rewrites, to try choices: pure functions that make another legal graph of a graph.
+"""Rewrites of a graph, to try design choices: pure functions from legal graph to legal graph.
 
 graph = rewrite.rounding(graph, "single")
 graph = rewrite.bits(graph, 6, where="conv2")

@@ -1,6 +1,6 @@
-"""Operators on integers in FP32: a function for each, by its name in lower case.
+"""Integer operators computed in FP32: one function for each, by its name in lower case.
 
-A float is the integer in its place before it is rounded, zero point included.
+The float of an integer tensor is its value before rounding, zero point included.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tosajax.spec import Kind, NanMode
 
 
 class Floats:
-    """Floats for the tensors of a draft.
+    """The FP32 tensors that stand for the integer tensors of a draft.
 
     Args:
-      draft: takes the nodes.
+      draft: the draft that new nodes and tensors are added to.
     """
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
-        self.known: dict[str, str] = {}  # by an integer tensor's name, its float
+        self.known: dict[str, str] = {}  # integer tensor -> its float
         self.location: str | None = None
-        self._pending: dict[str, str | None] = {}  # integers without a node yet, their location
-        self._shared: dict[str, str] = {}  # constants that many nodes read
+        self._pending: dict[str, str | None] = {}  # integer tensor without a node yet -> location
+        self._shared: dict[str, str] = {}  # constants that many nodes read, by requested name
 
     def of(self, name: str) -> str:
         """The float of an integer tensor."""
@@ -49,13 +49,13 @@ class Floats:
         self._pending[name] = self.location
 
     def round(self, name: str) -> None:
-        """Makes an integer tensor of its float, unless that is done."""
+        """Adds a CAST from the float to the integer tensor, unless it is there."""
         if name in self._pending:
             location = self._pending.pop(name)
             self.draft.nodes.append(Node("CAST", (self.known[name],), (name,), {}, location))
 
     def centred(self, name: str, zero_point: str) -> str:
-        """The float of an integer tensor, less its zero point."""
+        """The float of an integer tensor minus its zero point."""
         zero, tensor = self.value(zero_point), self.draft.tensors[name]
         if zero and tensor.values is not None:
             values = tensor.values.astype(np.float32) - np.float32(zero)
@@ -63,15 +63,15 @@ class Floats:
         return self.plus(self.of(name), -zero)
 
     def plus(self, name: str, number: float) -> str:
-        """A float tensor and a number."""
+        """A float tensor plus a number."""
         return self._with_number("ADD", name, [number]) if number else name
 
     def times(self, name: str, factor: ArrayLike) -> str:
-        """A float tensor times a number, or one for each of its last dimension."""
+        """A float tensor times a number, or times one number for each channel (last axis)."""
         return self._with_number("MUL", name, factor)
 
     def clamped(self, name: str, dtype: DType) -> str:
-        """A float tensor within the range of a small integer type."""
+        """A float tensor clamped to the range of int8 or int16; unchanged for other types."""
         if dtype not in (DType.INT8, DType.INT16):
             return name
         ends = {"min_val": np.float32(dtype.minimum), "max_val": np.float32(dtype.maximum)}
@@ -80,28 +80,28 @@ class Floats:
         return self._node("CLAMP", (name,), f"{name}/clamped", shape, attributes)
 
     def like(self, node: Node, inputs: tuple[str, ...], **attributes: Any) -> str:
-        """The same operator on floats."""
+        """Adds the operator of `node` on floats and returns its output."""
         (output,) = node.outputs
         shape = self.draft.tensors[output].shape
         merged = {**node.attributes, **attributes}
         return self._node(node.op, inputs, f"{output}/float", shape, merged)
 
     def zero(self) -> str:
-        """A zero point of FP32."""
+        """An FP32 zero point of 0."""
         return self._share("float/zero_point", DType.FP32)
 
     def no_shift(self) -> str:
-        """The shift of a MUL of floats."""
+        """The shift operand of a float MUL: 0."""
         return self._share("float/shift", DType.INT8)
 
     def value(self, name: str) -> int:
-        """A constant of one integer."""
+        """The value of a constant with one integer."""
         values = self.draft.tensors[name].values
         assert values is not None
         return int(values.reshape(()))
 
     def _share(self, name: str, dtype: DType) -> str:
-        """A constant of one 0."""
+        """A constant of one element, 0."""
         if name not in self._shared:
             self._shared[name] = self.draft.const(name, [0], dtype)
         return self._shared[name]
@@ -130,7 +130,7 @@ class Floats:
 
 
 def constants_of(node: Node) -> Iterator[str]:
-    """The inputs that have to be constants here: zero points, multipliers and shifts."""
+    """Yields the inputs that have to be constants: zero points, multipliers and shifts."""
     for argument, name in arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT).items():
         if argument.endswith("_zp") or argument in ("multiplier", "shift"):
             yield name
@@ -148,6 +148,9 @@ conv3d = depthwise_conv2d = transpose_conv2d = conv2d
 def matmul(f: Floats, node: Node) -> str:
     a, b, a_zp, b_zp = node.inputs
     return f.like(node, (f.centred(a, a_zp), f.centred(b, b_zp), f.zero(), f.zero()))
+
+
+matmul_t = matmul
 
 
 def rescale(f: Floats, node: Node) -> str:
@@ -179,7 +182,7 @@ def avg_pool2d(f: Floats, node: Node) -> str:
 
 
 def _same(f: Floats, node: Node) -> str:
-    """An operator that is the same on floats."""
+    """An operator that needs no change to compute in floats."""
     tensors = f.draft.tensors
     inputs = (n if tensors[n].dtype is DType.SHAPE else f.of(n) for n in node.inputs)
     return f.like(node, tuple(inputs))

@@ -1,4 +1,4 @@
-"""Layers taken apart: each computed from given values."""
+"""Cuts a graph between layers, so that each layer is computed from given values."""
 
 from __future__ import annotations
 
@@ -12,16 +12,30 @@ from tosajax.graph.edit import unused
 def cut(
     graph: Graph, names: Collection[str], given: Collection[str]
 ) -> tuple[Graph, dict[str, str]]:
-    """The graph in which tensors are also inputs, so that errors do not pass from layer to layer.
+    """The graph with inner tensors as inputs, so that errors do not pass from layer to layer.
 
     Args:
-      graph: legal.
+      graph: a legal graph.
       names: tensors that nodes of the main graph compute.
-      given: those of them that become inputs, where a node reads them.
+      given: the members of `names` that become inputs, if a node reads them.
 
     Returns:
-      The graph, with tensors of `given` after its own inputs, and the tensors of `names`, as its
-      nodes compute them, as outputs; and the names of these outputs, by those in `names`.
+      The graph: its inputs are its own, then the tensors in `given`; its outputs are the tensors
+      in `names` as its nodes compute them. Second, the names of these outputs, by the names in
+      `names`.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import rewrite
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> y = b.op("REVERSE", x, axis=0, name="y")
+      >>> graph = b.graph([b.op("REVERSE", y, axis=1, name="z")])
+      >>> apart, outputs = rewrite.cut(graph, ["y", "z"], given=["y"])
+      >>> apart.inputs, apart.outputs
+      (('x', 'y'), ('y/local', 'z/local'))
+      >>> outputs
+      {'y': 'y/local', 'z': 'z/local'}
     """
     tensors, renamed = dict(graph.tensors), {}
     for name in dict.fromkeys(names):

@@ -1,4 +1,4 @@
-"""Layers of an integer graph computed in floats."""
+"""Computes layers of an integer graph in floats."""
 
 from __future__ import annotations
 
@@ -21,22 +21,32 @@ def to_float(graph: Graph, where: str | None = None) -> Graph:
 
     A layer is a chosen operator, with the RESCALE and CLAMP after it if nothing else reads its
     output. Adjacent layers form a region. Integers that enter a region become floats; floats that
-    others read are rounded to integers once (ties to even). Inside, each float is the integer in
-    its place, not rounded: RESCALE multiplies by its factor, and saturates to the range of its
-    type as before. Weights and biases keep the values of their integers. To remove the rounding of
-    one tensor, choose the layers before and after it.
+    nodes outside the region read are rounded to integers once (ties to even). Inside a region,
+    each float is the unrounded value of the integer it replaces: RESCALE multiplies by its factor,
+    and saturates to the range of its type as before. Weights and biases keep their integer values.
+    To remove the rounding of one tensor, choose the layers before and after it.
 
     Convolutions, MATMUL, RESCALE, CLAMP, ADD, SUB, MUL, pooling, reductions and data layout can be
     computed in floats. Other operators, unsigned RESCALEs, and nodes that would need casts of int48
     stay as they are.
 
     Args:
-      graph: legal, of integers; ranks are known.
+      graph: a legal integer graph; ranks are known.
       where: a regular expression, found in the nodes' outputs or locations; None for all.
 
     Raises:
       ValueError: no node matches.
       UnsupportedError: no matching node can be computed in floats.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import quant, rewrite
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> graph = rewrite.to_float(model.freeze(quant.calibrate(model, [example])))
+      >>> {graph.tensors[node.outputs[0]].dtype.name for node in graph.nodes if node.op == "CONV2D"}
+      {'FP32'}
     """
     found, count = in_all_parts(graph, lambda part: _of_part(part, where))
     if not count:
@@ -45,7 +55,7 @@ def to_float(graph: Graph, where: str | None = None) -> Graph:
 
 
 def _of_part(graph: Graph, where: str | None) -> tuple[Graph, int]:
-    """The graph, and how many of its nodes became floats."""
+    """The graph with its chosen nodes in floats, and their number; subgraphs stay unchanged."""
     chosen = _chosen(graph, where)
     draft = Draft(graph)
     floats = Floats(draft)
@@ -74,7 +84,7 @@ def _chosen(graph: Graph, where: str | None) -> set[Node]:
 
 
 def _with_following(graph: Graph, matched: Set[Node], possible: Set[Node]) -> set[Node]:
-    """Nodes, and the RESCALE and CLAMP that alone read their outputs."""
+    """The matched nodes, and the RESCALE and CLAMP that are the only readers of their outputs."""
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     readers.update(graph.outputs)
     chosen, made = set(matched), {name for node in matched for name in node.outputs}
@@ -88,7 +98,7 @@ def _with_following(graph: Graph, matched: Set[Node], possible: Set[Node]) -> se
 
 
 def _continues(graph: Graph, node: Node) -> bool:
-    """Whether the node turns an accumulator into an activation, or bounds it."""
+    """Whether the node is a RESCALE of an accumulator, or a CLAMP."""
     if node.op == "RESCALE":
         return graph.tensors[node.inputs[0]].dtype in _ACCUMULATORS
     return node.op == "CLAMP"
@@ -109,7 +119,7 @@ def _is_possible(graph: Graph, node: Node) -> bool:
 
 
 def _at_wide_edges(graph: Graph, chosen: Set[Node]) -> set[Node]:
-    """Chosen nodes that give int48 to others, or take it from them: CAST lacks int48."""
+    """Chosen nodes with an int48 input or output outside the region, as CAST lacks int48."""
     inside = {name for node in chosen for name in node.outputs}
     read = {name for node in graph.nodes if node not in chosen for name in node.inputs}
     read.update(graph.outputs)
@@ -123,7 +133,7 @@ def _at_wide_edges(graph: Graph, chosen: Set[Node]) -> set[Node]:
 
 
 def _none(graph: Graph, where: str | None) -> Exception:
-    """The error where no node can be computed in floats."""
+    """The error to raise if no node can be computed in floats."""
     found = [n for part in graph.walk() for n in part.nodes if n.inputs and matches(n, where)]
     if not found:
         return ValueError(f"no node of graph {graph.name!r} matches {where!r}")

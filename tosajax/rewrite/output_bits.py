@@ -1,4 +1,4 @@
-"""Integers of fewer bits, in the types that held them."""
+"""Rounds tensors to fewer bits; their types stay."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tosajax.graph.edit import Draft, rewritten
 from tosajax.graph.zero_points import zero_points
 from tosajax.spec import Kind, NanMode, RoundingMode
 
-# The activations to round: of these types, made by these operators.
+# The activations to round: outputs of these operators, of these types.
 _MAKERS = ("RESCALE", "TABLE", "AVG_POOL2D", "CLAMP")
 _ROUNDED = (DType.INT8, DType.INT16)
-_ONE = 1 << 30  # of a multiplier, by a shift of 30
+_ONE = 1 << 30  # the multiplier for a factor of 1, with a shift of 30
 
 
 class _Grid(NamedTuple):
-    """Multiples of 2**drop, counted from the zero point."""
+    """The grid of multiples of 2**drop, relative to the zero point."""
 
     drop: int
     zero_point: int
@@ -36,22 +36,33 @@ def bits(
     where: str | None = None,
     tensors: Literal["activations", "weights"] = "activations",
 ) -> Graph:
-    """The graph with integers of n bits: multiples of a power of two, in the types they had.
+    """The graph with integers of n bits: multiples of a power of two, in their old types.
 
-    A type of 8 bits keeps every 2**(8 - n)th integer, counted from the zero point. Activations
+    An 8-bit type keeps every 2**(8 - n)th integer, counted from the zero point. Activations
     (int8 and int16 outputs of RESCALE, TABLE, AVG_POOL2D and CLAMP) are rounded half up and
     saturated by operators after their node, and after its CLAMP if it has one; the output of these
     operators has the name of the tensor. Weights (int4, int8 and int16) are rounded in their
     constants, for every node that reads them.
 
     Args:
-      graph: legal.
-      n: bits, at least 1; tensors of types with no more stay as they are.
+      graph: a legal graph.
+      n: bits, at least 1; tensors whose types have at most n bits stay as they are.
       where: a regular expression, found in the nodes' outputs or locations; None for all.
       tensors: "activations" or "weights".
 
     Raises:
       ValueError: n is below 1, there are no such tensors, or none matches.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import quant, rewrite
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> graph = rewrite.bits(model.freeze(quant.calibrate(model, [example])), 4)
+      >>> (y,) = tosajax.compile(graph)(np.int8([[-77, 55]]))
+      >>> ((y + 1) % 16).tolist()  # the zero point is -1
+      [[0, 0]]
     """
     if n < 1:
         raise ValueError(f"{n} bits, expected at least 1")
@@ -66,7 +77,7 @@ def bits(
 def rounded_by_bits(
     graph: Graph, tensors: Literal["activations", "weights"] = "activations"
 ) -> Iterator[tuple[Node, list[Tensor]]]:
-    """The nodes that `bits` changes, and the tensors of each that it rounds."""
+    """Yields each node that `bits` changes, with the tensors that `bits` rounds for it."""
     for part in graph.walk():
         draft = Draft(part)
         for node in part.nodes:
@@ -95,12 +106,12 @@ def _activations(graph: Graph, n: int, where: str | None) -> Graph:
 
 
 def _is_rounded(draft: Draft, node: Node) -> bool:
-    """Whether the node makes an activation to round."""
+    """Whether the node's output is an activation to round."""
     return node.op in _MAKERS and draft.tensors[node.outputs[0]].dtype in _ROUNDED
 
 
 def _clamped(graph: Graph) -> set[str]:
-    """The tensors that only a CLAMP reads, whose output is rounded in their place."""
+    """The tensors that only a CLAMP reads; the CLAMP's output is rounded in their place."""
     readers: dict[str, list[str]] = {name: ["output"] for name in graph.outputs}
     for node in graph.nodes:
         for name in node.inputs:
@@ -109,7 +120,7 @@ def _clamped(graph: Graph) -> set[str]:
 
 
 def _rounded(draft: Draft, node: Node, grid: _Grid) -> list[Node]:
-    """The node, and nodes that round its output: down to n bits, to their limits, and up again."""
+    """The node, then nodes that round its output: divide by 2**drop, clamp, multiply again."""
     (name,) = node.outputs
     tensor = draft.tensors[name]
     whole, low, ends = (draft.tensor(f"{name}/{x}", tensor.dtype, tensor.shape) for x in _STEPS)
@@ -172,7 +183,7 @@ def _weights(graph: Graph, n: int, where: str | None) -> Graph:
 
 
 def _weights_of(draft: Draft, node: Node) -> Iterator[tuple[str, int]]:
-    """The constants that a node multiplies its input by, with their zero points."""
+    """Yields the constants that a node multiplies its input by, with their zero points."""
     named = arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT)
     for argument, zero in (("weight", "weight_zp"), ("a", "a_zp"), ("b", "b_zp")):
         if argument not in named or zero not in named:
@@ -184,7 +195,7 @@ def _weights_of(draft: Draft, node: Node) -> Iterator[tuple[str, int]]:
 
 
 def _constant_behind(draft: Draft, name: str) -> str:
-    """The constant that RESHAPE and TRANSPOSE make a tensor of, or else the tensor."""
+    """The tensor before any RESHAPE, TRANSPOSE and IDENTITY that `name` is computed by."""
     producers = {n: node for node in draft.graph.nodes for n in node.outputs}
     while (node := producers.get(name)) and node.op in ("RESHAPE", "TRANSPOSE", "IDENTITY"):
         name = node.inputs[0]
@@ -192,7 +203,7 @@ def _constant_behind(draft: Draft, name: str) -> str:
 
 
 def _on(grid: _Grid, tensor: Tensor) -> np.ndarray:
-    """The values of a constant on a grid, rounded half up."""
+    """The values of a constant, rounded half up to the grid."""
     assert tensor.values is not None
     distance = tensor.values.astype(np.int32) - grid.zero_point
     multiples = (distance + (1 << grid.drop >> 1)) >> grid.drop

@@ -1,4 +1,4 @@
-"""RESCALE with another rounding, or multipliers of other bits."""
+"""Changes the rounding mode of RESCALE, or the width of its multipliers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,32 @@ from tosajax.spec import RoundingMode
 
 Rounding = Literal["single", "double", "inexact"]
 
-_MIN_SHIFT, _MAX_SHIFT = 2, 62  # of RESCALE ("Scaling Helpers", TOSA 1.0.1)
+_MIN_SHIFT, _MAX_SHIFT = 2, 62  # limits of RESCALE's shifts ("Scaling Helpers", TOSA 1.0.1)
 
 
 def rounding(graph: Graph, mode: Rounding, where: str | None = None) -> Graph:
     """The graph with another rounding_mode in its RESCALEs.
 
-    With 16-bit multipliers RESCALE rounds once by definition: these stay as they are where `mode`
-    is "double".
+    A RESCALE with 16-bit multipliers rounds once by definition: it stays as it is if `mode` is
+    "double".
 
     Args:
-      graph: legal.
+      graph: a legal graph.
       mode: "single", "double", or "inexact" (which needs EXT-INEXACTROUND).
       where: a regular expression, found in the nodes' outputs or locations; None for all.
 
     Raises:
       ValueError: there is no such mode, no RESCALE matches, or no matching one can have the mode.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import quant, rewrite
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> graph = rewrite.rounding(model.freeze(quant.calibrate(model, [example])), "double")
+      >>> {node.attributes["rounding_mode"].name for node in graph.nodes if node.op == "RESCALE"}
+      {'DOUBLE_ROUND'}
     """
     if mode not in get_args(Rounding):
         raise ValueError(f"rounding {mode!r}, expected one of {', '.join(get_args(Rounding))}")
@@ -46,19 +56,29 @@ def rounding(graph: Graph, mode: Rounding, where: str | None = None) -> Graph:
 
 
 def scale(graph: Graph, bits: Literal[16, 32], where: str | None = None) -> Graph:
-    """The graph whose RESCALEs have multipliers of 16 or of 32 bits.
+    """The graph whose RESCALEs have 16-bit or 32-bit multipliers.
 
-    32 bits hold every factor of 16 bits exactly. 16 bits hold the nearest one, and DOUBLE_ROUND
-    becomes SINGLE_ROUND. RESCALEs of int48 have 16 bits by definition.
+    A 32-bit multiplier holds every 16-bit factor exactly. A 16-bit multiplier holds the nearest
+    factor, and DOUBLE_ROUND becomes SINGLE_ROUND. A RESCALE of int48 has a 16-bit multiplier by
+    definition.
 
     Args:
-      graph: legal; multipliers and shifts are constants.
-      bits: of the multipliers.
+      graph: a legal graph; multipliers and shifts are constants.
+      bits: the width of the multipliers.
       where: a regular expression, found in the nodes' outputs or locations; None for all.
 
     Raises:
-      ValueError: there are no such multipliers, no RESCALE matches, or no matching one can have
-        them: its factor is too large for 16 bits, or it rescales an int48.
+      ValueError: bits is not 16 or 32, no RESCALE matches, or no matching RESCALE can have such
+        multipliers: its factor is too large for 16 bits, or it rescales an int48.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant, rewrite
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> graph = rewrite.scale(model.freeze(quant.calibrate(model, [example])), 16, where="output")
+      >>> [node.attributes["scale32"] for node in graph.nodes if node.op == "RESCALE"]
+      [True, True, False]
     """
     if bits not in (16, 32):
         raise ValueError(f"multipliers of {bits} bits, expected 16 or 32")
@@ -95,12 +115,16 @@ def _rescaled(draft: Draft, node: Node, bits: int) -> Node:
 
 
 def _nearest(multiplier: int, shift: int, bits: int) -> tuple[int, int]:
-    """The factor multiplier / 2**shift with as many bits as possible, rounded half up."""
+    """The multiplier and shift nearest to multiplier / 2**shift, rounded half up.
+
+    The new multiplier has `bits` bits, sign included, and as many significant ones as its shift
+    allows.
+    """
     if multiplier == 0:
         return 0, _MIN_SHIFT
-    # The multiplier gets its highest bit, within the limits of shifts.
+    # Shift the multiplier left until its highest bit is set, within the limits of shifts.
     gained = min(bits - 1 - multiplier.bit_length(), _MAX_SHIFT - shift)
-    if _moved(multiplier, gained) >> (bits - 1):  # rounded up to a bit more
+    if _moved(multiplier, gained) >> (bits - 1):  # rounded up to one bit more
         gained -= 1
     if shift + gained < _MIN_SHIFT:
         raise ValueError(f"{multiplier} / 2**{shift} is too large for {bits} bits")

@@ -1,4 +1,4 @@
-"""TABLE with fewer points."""
+"""Reduces the resolution of TABLE."""
 
 from __future__ import annotations
 
@@ -11,18 +11,32 @@ from tosajax.graph.edit import Draft, rewritten
 
 
 def table_resolution(graph: Graph, bits: int, where: str | None = None) -> Graph:
-    """The graph whose TABLEs have 2**bits steps, and straight lines between their ends.
+    """The graph whose TABLEs have 2**bits segments, linear between their end points.
 
-    A table of int8 has 2**8 entries, one of int16 2**9 steps. Entries between the ends of a step
-    are interpolated and rounded half up; the last entry of the table stays.
+    An int8 table has 2**8 entries, an int16 table 2**9 segments. Entries inside a segment are
+    interpolated and rounded half up; the last entry of the table stays.
 
     Args:
-      graph: legal; tables are constants.
-      bits: of the index that chooses a step, at least 1; tables with no more stay as they are.
+      graph: a legal graph; tables are constants.
+      bits: the width of the segment index, at least 1; a table with at most 2**bits segments stays
+        as it is.
       where: a regular expression, found in the nodes' outputs or locations; None for all.
 
     Raises:
       ValueError: bits is below 1, no TABLE matches, or no matching one has a constant table.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import rewrite
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1,))
+      >>> squares = np.square(np.arange(-128, 128)) // 256
+      >>> table = b.const(squares, tosajax.DType.INT8, name="table")
+      >>> graph = rewrite.table_resolution(b.graph([b.op("TABLE", x, table)]), 2)
+      >>> (table,) = [t.values for t in graph.tensors.values() if t.values is not None]
+      >>> table[:64:16].tolist()
+      [64, 52, 40, 28]
     """
     if bits < 1:
         raise ValueError(f"a table of {bits} bits, expected at least 1")

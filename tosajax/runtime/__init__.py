@@ -1,1 +1,1 @@
-"""Graphs as XLA runs them: compiled calls, batches and devices, files, tensors by name."""
+"""Runs graphs on XLA: compiled calls, batches and devices, files, tensors by name."""

@@ -1,4 +1,4 @@
-"""Many examples of a graph that is written for one: side by side, in micro-batches, on devices."""
+"""Runs many examples of a graph of one example: batched, in micro-batches, on several devices."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ from tosajax.runtime.program import Program
 from tosajax.spec.target import Target
 from tosajax.validation import validate_formed
 
-Devices = Sequence[Any]  # of jax.Device, which type checkers do not know
+Devices = Sequence[Any]  # jax.Device, which type checkers do not know
 
-# Tensors of a micro-batch that are alive at a time and stay in the cache.
+# Bytes of a micro-batch's live tensors that stay in the cache.
 _CACHE_BYTES = 2**24
 
 
 class Batch(NamedTuple):
-    """How the examples of a batch share the calls of a program.
+    """How the examples of a batch are divided into calls of a program.
 
     Args:
-      carries: by input, whether it holds examples; all examples share the others.
-      examples: of the batch; DYNAMIC where callers choose; 1 of a graph that runs as a whole.
-      at_once: examples of a call; at most so many where `examples` is DYNAMIC.
-      micro_batch: examples that run at a time; None where the graph runs as a whole.
-      devices: share the examples of a call equally; none for the default device.
+      carries: for each input, whether it holds examples; if not, all examples share it.
+      examples: the size of the batch; DYNAMIC if callers choose it; 1 for a graph that runs as a
+        whole.
+      at_once: examples in a call; the most in a call if `examples` is DYNAMIC.
+      micro_batch: examples that run at a time; None if the graph runs as a whole.
+      devices: the devices that share the examples of a call equally; empty for the default device.
     """
 
     carries: tuple[bool, ...]
@@ -48,7 +49,7 @@ class Batch(NamedTuple):
     devices: Devices = ()
 
     def shapes(self, inputs: Sequence[Tensor]) -> list[tuple[int, ...] | None]:
-        """The shapes of inputs that hold all examples; None where a rank is not known."""
+        """The shapes of inputs that hold all examples; None for an unknown rank."""
         return [
             (self.examples, *(t.shape or ())[1:]) if carried else t.shape
             for t, carried in zip(inputs, self.carries, strict=True)
@@ -56,15 +57,15 @@ class Batch(NamedTuple):
 
 
 def with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, int | None]:
-    """The graph to run, and the number of examples if it is a graph of one.
+    """The graph to run, and the number of examples if the graph is of one example.
 
     Args:
-      graph: has passed `check_form`.
-      target: to check a graph of open batch against.
-      batch: how many examples a call takes, if that is known.
+      graph: a graph that passed `check_form`.
+      target: the target that a graph with an open batch is checked against.
+      batch: the number of examples in a call, if known.
 
     Raises:
-      TosaError: a graph of open batch is illegal.
+      TosaError: a graph with an open batch is illegal.
       ValueError: no input can carry the batch.
     """
     if batch is None:
@@ -92,14 +93,14 @@ def share(
     *,
     in_loop: bool = False,
 ) -> Batch:
-    """How examples share calls: calls of equal size, of at most a micro-batch each.
+    """Divides a batch into calls of equal size, at most one micro-batch each.
 
     Args:
-      graph: from `with_batch`; so is examples.
-      examples: of the batch; None for a graph that runs as a whole.
-      micro_batch: how many examples run at a time; by default, as many as suit the backend.
-      devices: each takes an equal part of one call, whose program loops over micro-batches.
-      in_loop: the program of one call loops over micro-batches, without devices as well.
+      graph: from `with_batch`.
+      examples: the size of the batch, from `with_batch`; None for a graph that runs as a whole.
+      micro_batch: the number of examples that run at a time; by default, as suits the backend.
+      devices: devices that each take an equal part of one call, which loops over micro-batches.
+      in_loop: whether the program of one call loops over micro-batches even without devices.
 
     Raises:
       ValueError: micro_batch or devices are given for a graph that runs as a whole.
@@ -119,14 +120,14 @@ def share(
 
 
 def share_open(graph: Graph, micro_batch: int | None) -> Batch:
-    """How examples share calls where callers choose their number; see `share`."""
+    """`share` for an open batch, whose size callers choose."""
     carries = tuple(map(carries_batch, graph.input_tensors))
     size = micro_batch or cached_examples(graph)
     return Batch(carries, DYNAMIC, size, size)
 
 
 def _micro_batch_of(graph: Graph, *, in_loop: bool) -> int | None:
-    """How many examples suit the backend at a time, in calls or in a loop; None for all."""
+    """The micro-batch that suits the backend, for calls or for a loop; None for all examples."""
     # XLA:CPU has no fast convolution of floats inside a loop.
     floats = any(t.dtype.is_float for part in graph.walk() for t in part.tensors.values())
     if jax.default_backend() != "cpu" or (in_loop and floats):
@@ -135,22 +136,22 @@ def _micro_batch_of(graph: Graph, *, in_loop: bool) -> int | None:
 
 
 def cached_examples(graph: Graph) -> int:
-    """How many examples the cache of a CPU holds."""
+    """The number of examples whose tensors fit the cache of a CPU."""
     return max(1, _CACHE_BYTES // max(1, peak_bytes(graph)))
 
 
 def platform_of(batch: Batch) -> Platform:
-    """The platform of a batch's devices, or of the default one."""
+    """The platform of a batch's devices, or of the default device."""
     return Platform(batch.devices[0].platform if batch.devices else jax.default_backend())
 
 
 def of_a_call(shape: Sequence[Any], batch: Batch) -> tuple[Any, ...]:
-    """The shape in one call of an array that holds all examples."""
+    """The shape in one call, from the shape for all examples."""
     return (batch.at_once, *shape[1:]) if batch.at_once < batch.examples else tuple(shape)
 
 
 def of_a_batch(shape: Sequence[Any], batch: Batch) -> tuple[Any, ...]:
-    """The shape for all examples of an array that has this shape in one call."""
+    """The shape for all examples, from the shape in one call."""
     return (batch.examples, *shape[1:]) if batch.at_once < batch.examples else tuple(shape)
 
 
@@ -162,9 +163,9 @@ def carries_batch(tensor: Tensor) -> bool:
 def batched(program: Program, batch: Batch) -> Program:
     """The program of one call: `batch.at_once` examples, each exactly as it would run alone.
 
-    Its inputs and outputs hold these examples; outputs have a new first dimension for them where
-    theirs is not 1. State and flags also have one. The program of a graph that runs as a whole
-    stays as it is.
+    Inputs and outputs hold these examples. An output whose first dimension is not 1 gets a new
+    first dimension for them, as do state and flags. The program of a graph that runs as a whole is
+    returned unchanged.
     """
     if batch.micro_batch is None:
         return program
@@ -184,12 +185,16 @@ def batched(program: Program, batch: Batch) -> Program:
 
     def of_all(params: Params, state: State, *inputs: jax.Array):
         pairs = list(zip(inputs, batch.carries, strict=True))
-        own = [x.reshape(count, 1, *x.shape[1:]) for x, c in pairs if c]
+        own = jax.tree.map(
+            lambda x: x.reshape(count, 1, *x.shape[1:]), [x for x, carried in pairs if carried]
+        )
         filled = _fill((state, own), each * max(1, len(devices)))
         results = function(params, [x for x, c in pairs if not c], filled)
         state, flags, outputs = jax.tree.map(lambda y: y[:count], results)
         joined = (
-            y.reshape(count, *y.shape[2:]) if carries_batch(t) else y
+            jax.tree.map(lambda part: part.reshape(count, *part.shape[2:]), y)
+            if carries_batch(t)
+            else y
             for y, t in zip(outputs, program.outputs, strict=True)
         )
         return state, flags, tuple(joined)
@@ -202,15 +207,15 @@ def call_in_parts(
 ) -> Any:
     """Calls a compiled program from `batched` until all examples have run.
 
-    Inside a loop of the program XLA:CPU would lose its fast convolution of floats and run fusions
-    on one core. Where the examples are not a multiple of those of a call, the last call runs some
-    of the call before again.
+    The loop is in Python: inside a loop of the program, XLA:CPU has no fast convolution of floats
+    and runs fusions on one core. If the batch is not a multiple of a call's examples, the last call
+    repeats some examples of the previous call.
 
     Args:
-      function: (state, *inputs) -> (state, flags, outputs), of one call.
-      batch: of known examples.
-      state: of all examples.
-      inputs: of all examples.
+      function: (state, *inputs) -> (state, flags, outputs) for one call.
+      batch: a batch of known size.
+      state: the variables of all examples.
+      inputs: the inputs of all examples.
     """
     count, size = batch.examples, batch.at_once
     if size == count:
@@ -226,7 +231,7 @@ def call_in_parts(
 def part_of(
     batch: Batch, state: Any, inputs: Sequence[Any], start: int | np.int32 = 0
 ) -> tuple[Any, ...]:
-    """State and inputs of the call whose first example is `start`."""
+    """The state and the inputs of the call that begins with example `start`."""
     if batch.examples in (batch.at_once, DYNAMIC):
         return state, *inputs
     own = state, [x for x, c in zip(inputs, batch.carries, strict=True) if c]
@@ -242,7 +247,7 @@ def _taken(tree: Any, start: int | np.int32, size: int) -> Any:
 
 @functools.partial(jax.jit, static_argnames="count")
 def _spread(part: Any, count: int) -> Any:
-    """Room for `count` examples, with the first ones in their place."""
+    """Arrays for `count` examples, of which `part` fills the first."""
 
     def spread(x: jax.Array) -> jax.Array:
         copies = -(-count // x.shape[0])
@@ -261,7 +266,7 @@ def _put(room: Any, part: Any, start: jax.Array) -> Any:
 
 
 def _in_parts(function: Callable[[Any], Any], batch: Any, size: int) -> Any:
-    """Maps over equal parts of at most `size` examples."""
+    """Maps a function over equal parts of a batch, at most `size` examples each."""
     count = jax.tree.leaves(batch)[0].shape[0]
     parts = -(-count // size)
     if parts == 1:
@@ -273,7 +278,7 @@ def _in_parts(function: Callable[[Any], Any], batch: Any, size: int) -> Any:
 
 
 def on_all(arrays: Any, devices: Devices) -> Any:
-    """Copies arrays to each of these devices, so that no call has to."""
+    """Copies arrays to all devices once, instead of in each call."""
     return jax.device_put(arrays, NamedSharding(_mesh(devices), PartitionSpec()))
 
 

@@ -1,4 +1,4 @@
-"""Programs for XLA: constants become arguments, and on CPU barriers last."""
+"""Programs for XLA: constants become arguments, and XLA:CPU keeps optimization barriers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from jax.extend import core
 
 from tosajax.runtime.jax_version import check_jax
 
-# Bytes. Smaller arrays that kernels prepare from constants stay in the program: those of operators,
-# and those that native kernels alone read, with which XLA computes nothing. JAX takes a while for
-# each argument of a call.
+# Bytes. Smaller arrays that are prepared from constants stay in the program: arrays of operators,
+# and arrays that only native kernels read, so XLA computes nothing from them. Each argument of a
+# call costs time in JAX.
 _SMALL, _SMALL_OF_NATIVE = 64, 2**16
-# Reentrant, as tracing a program may compile another.
+# Reentrant: tracing a program may compile another.
 _CACHE_LOCK = threading.RLock()
 
 
@@ -30,8 +30,8 @@ def trace(
 ) -> tuple[Callable[..., Any], list[Any]]:
     """Traces a program; its parameters and large constants become arguments.
 
-    XLA computes with constants while it compiles: for seconds, and not always to the same bits (it
-    keeps subnormal floats, and miscounts the leading zeros of negative numbers).
+    XLA folds constants while it compiles: it takes seconds, and the bits may differ (it keeps
+    subnormal floats, and miscounts the leading zeros of negative numbers).
 
     Args:
       program: pure, (params, *arguments).
@@ -73,17 +73,17 @@ def _read_variables(steps: Sequence[Any], results: Sequence[Any]) -> set[Any]:
 
 
 def _is_native(step: Any) -> bool:
-    """Whether a step of a program is a call of a native kernel."""
+    """Whether an equation of a jaxpr is a call of a native kernel."""
     if step.primitive.name == "custom_vmap_call":
         return all(map(_is_native, step.params["call"].jaxpr.eqns))
     return step.primitive.name == "ffi_call"
 
 
 def compile_apart(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    """Compiles on a thread that Python waits for as it ends.
+    """Compiles on a thread that Python joins at exit.
 
-    An interrupt reaches the caller at once. JAX would let XLA's threads compile on, then free what
-    they use as Python ends, and crash.
+    An interrupt reaches the caller at once. Without the join, XLA's threads compile on after an
+    interrupt while Python frees their data at exit, which crashes.
     """
     pool = ThreadPoolExecutor(1)
     try:
@@ -94,10 +94,10 @@ def compile_apart(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
 
 @contextlib.contextmanager
 def persistent_cache(folder: str | os.PathLike[str] | None) -> Iterator[None]:
-    """A context in which a folder keeps the programs that XLA compiles, and supplies them again.
+    """A context in which JAX keeps compiled programs in a folder, and loads them from it.
 
-    The context sets JAX's options for all threads. One thread at a time is in it, so that the last
-    to leave restores the first options. None changes nothing.
+    The context sets JAX's options for all threads, so only one thread at a time is in it. For None
+    it does nothing.
     """
     if folder is None:
         yield
@@ -119,14 +119,14 @@ def persistent_cache(folder: str | os.PathLike[str] | None) -> Iterator[None]:
 def _set_cache(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         jax.config.update(name, value)
-    compilation_cache.reset_cache()  # or JAX keeps the first folder
+    compilation_cache.reset_cache()  # otherwise JAX keeps the first folder
 
 
 def compiler_options(platform: str | None) -> dict[str, str] | None:
-    """Options for XLA. On CPU barriers of `lower` last until XLA has merged equal computations.
+    """Options for XLA. On CPU they keep the barriers of `lower` until common subexpressions merge.
 
     XLA:CPU compiles a small loop as one function, which cannot hold a barrier. By default it uses
-    half of a register of 512 bits; integer loops gain from all of it.
+    half of a 512-bit register; integer loops are faster with all of it.
 
     Raises:
       UnsupportedError: tosajax is not tested with this version of jax.
@@ -141,5 +141,5 @@ def compiler_options(platform: str | None) -> dict[str, str] | None:
 
 
 def _is_large(value: Any, small: int) -> bool:
-    # Outside the 64-bit scope an argument of 64 bits would be narrowed.
+    # Outside the 64-bit scope JAX narrows 64-bit arguments.
     return value.size * value.dtype.itemsize > small and value.dtype.itemsize <= 4

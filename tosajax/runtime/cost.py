@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,13 +16,13 @@ from tosajax.lowering.fusions.products import is_integer_product
 from tosajax.ops.routes.route import find, why_not_native
 from tosajax.text_table import Column, text_table
 
-# In the text of a compiled program: the name of a step, the head of a computation, a call of a fast
-# kernel of XLA:CPU, and a dot or convolution that may lack one.
+# Patterns in the text of a compiled program: the op_name of an instruction, the head of a
+# computation, a call of a fast kernel of XLA:CPU, and a dot or convolution that may lack one.
 _OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?(\S+) .*\{$")
 _FAST = re.compile(r'calls=%?([\w.\-]+).*"kind":"__ynn_fusion"')
 _PLAIN = re.compile(r"= ([a-z]+)\d+\S* (dot|convolution)\(")
-# A node in the name of a step, as `scope_name` writes it.
+# A node in an op_name, as `scope_name` writes it.
 _SCOPE = re.compile(r"""[A-Z][A-Z0-9_]* (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 _COLUMNS = (
     Column("node", least=20),
@@ -33,7 +32,7 @@ _COLUMNS = (
     Column("route", least=20),
     Column("why", least=16, drop=2),
 )
-_LINES, _WIDE = 40, 200  # of a text in a repr
+_LINES, _WIDE = 40, 200  # the most lines, and characters of a line, in a repr
 
 
 class NodeCost(NamedTuple):
@@ -42,17 +41,17 @@ class NodeCost(NamedTuple):
     title: str
     output: str  # type and shape of its first output
     macs: int
-    bytes: int  # of all tensors that it reads and writes
-    route: str = ""  # of a heavy operator
-    reason: str = ""  # for the route, and why it is not native
-    warning: str = ""  # if XLA has no fast kernel for it
+    bytes: int  # the size of all tensors that it reads and writes
+    route: str = ""  # the route of a convolution or product
+    reason: str = ""  # why it has this route, and why it is not native
+    warning: str = ""  # set if XLA has no fast kernel for it
 
 
 class Cost(NamedTuple):
-    """The cost of one run of a graph; of one example, where examples run side by side."""
+    """The cost of one run of a graph; in a batch, of one example."""
 
     nodes: tuple[NodeCost, ...]
-    peak_bytes: int  # of tensors that are alive at a time, constants apart
+    peak_bytes: int  # the most bytes of live tensors, without constants
     not_native: str = ""  # why no native kernel computes products of int8 or int16
 
     @property
@@ -90,14 +89,14 @@ class Cost(NamedTuple):
         return html.box("Cost of a run", facts, head, rows, noun="node", named_by=0)
 
     def __str__(self) -> str:
-        """`table`, as wide as it is."""
+        """`table`, at full width."""
         return self.table()
 
     def table(self, width: int | None = None) -> str:
         """A table of the nodes that multiply, the totals, and the warnings.
 
         Args:
-          width: the most characters of a line of the table, which loses columns then; None for any.
+          width: the most characters of a line; a wider table loses columns. None for no limit.
         """
         rows = [
             (n.title, n.output, f"{n.macs:,}", f"{n.bytes:,}", n.route, n.reason)
@@ -113,7 +112,7 @@ class Cost(NamedTuple):
 
 
 class Explanation(str):
-    """The text of a cost, which a notebook shows as a table; see `Executable.explain`."""
+    """The text of a cost; notebooks show it as a table. See `Executable.explain`."""
 
     cost: Cost
 
@@ -140,7 +139,7 @@ def cost(graph: Graph, program: str, not_native: str = "") -> Cost:
     Args:
       graph: its subgraphs count once, however often they run.
       program: the text of the compiled graph, for the routes.
-      not_native: why it has no native kernels; "" where it may have some.
+      not_native: why it has no native kernels; "" if it may have some.
     """
     routes, slow = _routes(program), _slow_kernels(program)
     nodes = tuple(
@@ -156,7 +155,7 @@ def cost(graph: Graph, program: str, not_native: str = "") -> Cost:
 
 
 def peak_bytes(graph: Graph) -> int:
-    """The most bytes of tensors of the main graph that are alive at a time, constants apart."""
+    """The most bytes of live tensors of the main graph, without constants."""
     nodes = [n for n in graph.ordered_nodes() if n.op not in spec.CONSTANT_OPERATORS]
     left = Counter(name for node in nodes for name in set(node.inputs))
     left.update(graph.outputs)
@@ -185,14 +184,14 @@ def _cost_of(
 def _bytes_of(tensor: Tensor) -> int:
     if tensor.dtype is DType.SHAPE:
         return 0
-    return math.prod(tensor.shape or ()) * tensor.dtype.storage.itemsize
+    return tensor.dtype.nbytes(tensor.shape or ())
 
 
 def _routes(program: str) -> dict[str, tuple[str, str]]:
-    """The route and its reason, by the scope of the node."""
+    """Routes and their reasons, by the scope names of the nodes."""
     found = {}
     for op_name in _op_names(program):
-        # A step may be that of several nodes, one after the other.
+        # The op_name of a fusion may name several nodes.
         for scope, behind in _scopes(op_name):
             if route := find(behind):
                 name, reason = route
@@ -202,9 +201,9 @@ def _routes(program: str) -> dict[str, tuple[str, str]]:
 
 
 def _slow_kernels(program: str) -> dict[str, str]:
-    """Each "dot" or "convolution" without a fast kernel in XLA:CPU, by scope.
+    """Each "dot" or "convolution" without a fast kernel in XLA:CPU, by scope name.
 
-    These are all of integers, and convolutions of floats inside a loop.
+    These are all dots and convolutions of integers, and convolutions of floats inside a loop.
     """
     fast = set(_FAST.findall(program))
     found, inside, in_main = {}, "", False
@@ -226,7 +225,7 @@ def _op_names(text: str) -> Iterator[str]:
 
 
 def _scopes(op_name: str) -> Iterator[tuple[str, str]]:
-    """The nodes in the name of a step, and what follows each."""
+    """The nodes in an op_name, each with the text that follows it."""
     end = len(op_name)
     for scope in reversed([*_SCOPE.finditer(op_name)]):
         yield scope[0], op_name[scope.end() : end]
@@ -234,5 +233,5 @@ def _scopes(op_name: str) -> Iterator[tuple[str, str]]:
 
 
 def _scope_of(op_name: str) -> re.Match[str] | None:
-    """The innermost node in the name of a step."""
+    """The innermost node in an op_name."""
     return max(_SCOPE.finditer(op_name), key=re.Match.start, default=None)

@@ -23,8 +23,8 @@ class Dataset:
 
     Args:
       arrays: each (count, *shape of one example).
-      stacked: an example has the graph's whole input shape, so that the arrays have one axis more
-        than the inputs; otherwise examples lie along the inputs' first dimension.
+      stacked: whether each example has the whole input shape of the graph, and the arrays one axis
+        more; if not, examples lie along the first dimension of the inputs.
     """
 
     arrays: tuple[np.ndarray, ...]
@@ -32,14 +32,13 @@ class Dataset:
 
     @classmethod
     def of(cls, graph: Graph, arrays: Sequence[np.ndarray], *, clip: bool = False) -> Dataset:
-        """Reads arrays as examples: (count, *shape), or (count, *shape[1:]) of a batch of 1 or -1.
+        """Makes a data set of arrays: (count, *shape), or (count, *shape[1:]) if shape[0] is 1, -1.
 
-        Real numbers for an input of integers become integers where `Graph.quantization` has its
-        scale.
+        Real numbers for an input of integers are quantized if `Graph.quantization` has its scale.
 
         Args:
-          graph: that takes them.
-          arrays: one for each input.
+          graph: the graph that takes them.
+          arrays: one array for each input.
           clip: see `graph.quantization.integers_of`.
 
         Raises:
@@ -77,7 +76,7 @@ class Dataset:
     def run(self, graph: Graph, batch: int, progress: Progress = silent) -> list[np.ndarray]:
         """Runs all examples, `batch` of them in a call.
 
-        With variables, examples run one after the other, in order, whatever the batch.
+        In a graph with variables, examples run one by one, in order, for any `batch`.
 
         Returns:
           One array for each output, examples on the first axis as in the inputs.
@@ -106,7 +105,7 @@ class Dataset:
         return [y[None] for y in outputs] if whole else outputs
 
     def _result_shape(self, tensor: Tensor, piece: np.ndarray) -> tuple[int, ...]:
-        """The shape of all results; whole examples get their axis of size 1 back."""
+        """The shape of all results; whole examples get back their axis of size 1."""
         rest = piece.shape[1:]
         extra = self.stacked and len(rest) < len(tensor.shape or ())
         return (self.count, 1, *rest) if extra else (self.count, *rest)
@@ -123,13 +122,13 @@ def run(
     """Runs a graph over any number of examples, each as it would be alone.
 
     Args:
-      graph: with inputs; it is compiled for this call. `compile` keeps what it compiles.
+      graph: a graph with inputs. Each call compiles it; `compile` compiles it once.
       inputs: one array for each input, in the graph's order: (count, *shape), or (count,
         *shape[1:]) where the first dimension of the shape is 1 or open. Real numbers for an input
         of integers are quantized by its scale, `Graph.quantization`.
       batch: examples in one call.
-      real: return integer outputs as the real numbers they stand for, float32.
-      clip: accept real inputs beyond the range of their scale, which saturate.
+      real: whether integer outputs are returned as the real numbers they represent, float32.
+      clip: whether real inputs may lie beyond the range of their scale; they saturate.
       progress: wraps the loop over batches, given their number; its items have no meaning.
 
     Returns:
@@ -139,6 +138,16 @@ def run(
       TosaError: the graph is illegal.
       TypeError: the type of an input is wrong; real numbers need a scale.
       ValueError: the number of inputs or a shape is wrong, or an output has no scale for `real`.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1)])
+      >>> (y,) = tosajax.run(graph, np.arange(30, dtype=np.int8).reshape(10, 3), batch=4)
+      >>> y.shape, y[0].tolist()
+      ((10, 3), [2, 1, 0])
     """
     batch = count("batch", batch)
     if real:
@@ -158,7 +167,7 @@ def _check_scales(graph: Graph) -> None:
 
 
 def _real(graph: Graph, results: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Results as real numbers; floats and bool stay as they are."""
+    """Converts results to real numbers; floats and bool are unchanged."""
     unsigned = unsigned_tensors(graph)
     pairs = zip(graph.output_tensors, results, strict=True)
     return [

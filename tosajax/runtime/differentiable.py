@@ -32,23 +32,23 @@ def differentiable(
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Turns a graph into `fn(params, *inputs) -> outputs`, with integers as QTensors.
 
-    Integers equal those of `tosajax.lower`, bit for bit. Derivatives are with respect to the
-    shadows of parameters and inputs, and to floats.
+    Integers equal the integers of `tosajax.lower`, bit for bit. Derivatives are with respect to
+    floats and to the shadows of parameters and inputs.
 
     Args:
       graph: legal, every dimension known. With variables, it becomes
         `fn(params, state, *inputs) -> (state, outputs)`.
-      estimator: replaces the derivative of rounding and saturation.
-      overrides: other estimators, by operator ("RESCALE"); CEIL, FLOOR and LOGICAL_LEFT_SHIFT
-        have one only here.
-      safe: infinite and NaN derivatives of LOG, POW, RECIPROCAL and RSQRT become 0.
-      max_trip_count: the most turns of a WHILE_LOOP that reverse mode can go back; memory is taken
-        for all of them. Outputs do not depend on it; derivatives are NaN where a loop takes more
-        turns. None: loops have forward mode only.
-      custom_ops: as for `tosajax.lower`; they get QTensors.
+      estimator: the surrogate derivative of rounding and saturation.
+      overrides: other estimators, by operator ("RESCALE"). CEIL, FLOOR and LOGICAL_LEFT_SHIFT use
+        an estimator only if it is given here.
+      safe: whether infinite and NaN derivatives of LOG, POW, RECIPROCAL and RSQRT become 0.
+      max_trip_count: the most turns of a WHILE_LOOP that reverse mode can go back; it takes memory
+        for all of them. Outputs do not depend on it; derivatives of a loop with more turns are NaN.
+        None: loops have forward mode only.
+      custom_ops: as for `tosajax.lower`; the functions get QTensors.
 
     Returns:
-      fn: pure. Inputs may be arrays or QTensors; outputs of integers are QTensors.
+      fn: a pure function. Inputs may be arrays or QTensors; integer outputs are QTensors.
       params: the values of every CONST, by tensor name; integers as QTensors.
 
     Raises:
@@ -56,6 +56,19 @@ def differentiable(
       UnsupportedError: as for `tosajax.lower`.
       ValueError: the operator of an override takes no estimator.
       TypeError, ValueError: when fn is called or traced, an argument is of another type or shape.
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.FP32, (3,))
+      >>> fn, params = tosajax.differentiable(b.graph([b.op("CAST", x, dtype=tosajax.DType.INT8)]))
+      >>> x = jnp.float32([-1000, 0.6, 1])
+      >>> fn(params, x)[0].q.tolist()
+      [-128, 1, 1]
+      >>> jax.grad(lambda x: fn(params, x)[0].shadow.sum())(x).tolist()
+      [0.0, 1.0, 1.0]
     """
     validate(graph).raise_errors()
     chosen = kernels(estimator, overrides or {}, safe=safe, max_trip_count=max_trip_count)
@@ -84,7 +97,7 @@ def _is_q(x: Any) -> bool:
 
 
 def _exact(x: Any) -> Any:
-    """The integers of a QTensor, whose shadow must be of the same shape; others as they are."""
+    """The integers of a QTensor, whose shadow must have the same shape; other values unchanged."""
     if isinstance(x, QTensor) and x.shadow.shape != x.q.shape:
         raise ValueError(f"{x} has a shadow of shape {x.shadow.shape}, expected that of its q")
     return payload(x)

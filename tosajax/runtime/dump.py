@@ -22,7 +22,7 @@ from tosajax.runtime.inputs import Array
 from tosajax.runtime.rows import Progress, in_parts, silent
 from tosajax.runtime.watch import Watch, activations
 
-# NumPy files have no such types: the bits are written.
+# NumPy files lack these types: the bits are written.
 _BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
 
 
@@ -30,7 +30,7 @@ class _Run:
     """The tensors of a graph, batch by batch.
 
     Args:
-      graph: as for `dump`; so are inputs, tensors, batch, clip and progress.
+      graph, inputs, tensors, batch, clip, progress: as for `dump`.
     """
 
     def __init__(
@@ -67,17 +67,17 @@ def dump(
     clip: bool = False,
     progress: Progress = silent,
 ) -> dict[str, np.ndarray]:
-    """Computes the tensors of a graph, each example as it would be alone.
+    """Computes the tensors of a graph; each example is computed as if it were alone.
 
     Args:
-      graph: with inputs; all dimensions but the batch are known.
+      graph: a graph with inputs; all dimensions except the batch are known.
       inputs: one array for each input, any number of examples, as for `tosajax.run`; real numbers
         are quantized by `Graph.quantization`.
-      tensors: a regular expression that names contain; by default all tensors that depend on the
-        inputs.
-      batch: how many examples run at a time.
-      clip: saturate real inputs in silence, however many are beyond the range of their scale;
-        by default more than 1 % of them are an error, and fewer a warning.
+      tensors: a regular expression that is searched for in names; by default all tensors that
+        depend on the inputs.
+      batch: the number of examples that run at a time.
+      clip: whether real inputs beyond the range of their scale saturate without a message; by
+        default, more than 1 % of them are an error, and fewer a warning.
       progress: wraps the loop over batches, given their number; its items have no meaning.
 
     Returns:
@@ -88,9 +88,20 @@ def dump(
       TosaError: the graph is illegal.
       ValueError: a shape is wrong, no tensor matches, or real inputs are beyond their range.
       TypeError: the type of an input is wrong.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> y = b.op("REVERSE", x, axis=1, name="y")
+      >>> graph = b.graph([b.op("CLAMP", y, min_val=np.int8(0), max_val=np.int8(2), name="z")])
+      >>> values = tosajax.dump(graph, np.int8([[1, 2, 3]]))
+      >>> {name: array.tolist() for name, array in values.items()}
+      {'y': [[3, 2, 1]], 'z': [[2, 2, 1]]}
     """
     run = _Run(graph, inputs, tensors, batch, clip, progress)
-    found = {t.name: np.empty(run.shape(t.shape or ()), t.dtype.storage) for t in run.tensors}
+    found = {t.name: t.dtype.zeros(run.shape(t.shape or ())) for t in run.tensors}
     start = 0
     for part in run:
         end = start + len(next(iter(part.values()), ()))
@@ -112,11 +123,25 @@ def dump_npz(
 ) -> dict[str, tuple[int, ...]]:
     """Writes the results of `dump` to an .npz file; memory holds one batch at a time.
 
-    The arrays have the names of the tensors; bf16 and fp8 are written as bits, in uint16 and uint8.
-    The file appears when it is complete.
+    Arrays are named like the tensors; bf16 and fp8 are written as bits, in uint16 and uint8. The
+    file appears when it is complete.
 
     Returns:
       Shapes by name.
+
+    Example:
+      >>> import pathlib
+      >>> import tempfile
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.runtime.dump import dump_npz
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     shapes = dump_npz(pathlib.Path(folder) / "y.npz", graph, np.int8([[1, 2, 3]]))
+      >>> shapes
+      {'y': (1, 3)}
     """
     check_folder(path)
     run = _Run(graph, inputs, tensors, batch, clip, progress)
@@ -140,7 +165,7 @@ def _written(dtype: np.dtype) -> np.dtype:
 
 
 def _start(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Begins an .npy file, whose elements follow."""
+    """Writes the header of an .npy file."""
     header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with open(path, "wb") as file:
         npy.write_array_header_1_0(file, header)

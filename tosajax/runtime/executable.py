@@ -35,7 +35,7 @@ from tosajax.runtime.batching import (
     share_open,
     with_batch,
 )
-from tosajax.runtime.compiled import compiler_options, persistent_cache, trace
+from tosajax.runtime.compiled import compile_apart, compiler_options, persistent_cache, trace
 from tosajax.runtime.cost import Cost, Explanation, cost
 from tosajax.runtime.inputs import Array, accept, check_known, zeros
 from tosajax.runtime.program import Program, native_on, program_of, why_not_native
@@ -43,7 +43,7 @@ from tosajax.runtime.traced import check_not_traced
 from tosajax.spec.target import Target, target_of
 from tosajax.validation import check_form, validate_formed
 
-Shapes = tuple[tuple[int, ...] | None, ...]  # of inputs; None where the rank is not known
+Shapes = tuple[tuple[int, ...] | None, ...]  # the shapes of inputs; None for an unknown rank
 _P = ParamSpec("_P")
 
 
@@ -51,11 +51,23 @@ class Executable:
     """A compiled graph: `executable(*inputs) -> tuple`, in the order of the graph.
 
     Inputs are NumPy or JAX arrays in `dtype.storage` (int4 in int8, int48 in int64), or unsigned
-    integers where the graph reads their bits as such (`input_unsigned` of a RESCALE); outputs are
-    JAX arrays. XLA compiles at the first call with each set of input shapes; a graph of open
-    dimensions is also validated then. int48 outputs are int64 arrays: `jax.numpy` narrows them to
-    int32 unless the user enables x64, so take them to NumPy first. `state` holds the graph's
-    variables, and each call updates it.
+    integers if the graph reads them as unsigned (`input_unsigned` of a RESCALE); outputs are JAX
+    arrays. XLA compiles at the first call with each set of input shapes; a graph with open
+    dimensions is validated then, too. int48 outputs are int64 arrays: `jax.numpy` narrows them to
+    int32 unless x64 is enabled, so convert them to NumPy first. `state` holds the graph's
+    variables; each call updates it.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> run = tosajax.compile(b.graph([b.op("REVERSE", x, axis=1)]))
+      >>> run.micro_batch, run.report.verdict.name
+      (None, 'VALID')
+      >>> (y,) = run(np.int8([[1, 2, 3]]))
+      >>> y.tolist()
+      [[3, 2, 1]]
     """
 
     def __init__(
@@ -105,12 +117,12 @@ class Executable:
 
     @property
     def micro_batch(self) -> int | None:
-        """How many examples run at a time; None where the graph runs as a whole."""
+        """The number of examples that run at a time; None if the graph runs as a whole."""
         return self._batch.micro_batch
 
     @property
     def devices(self) -> Devices:
-        """The devices that share the examples; none for the default one."""
+        """The devices that share the examples; empty for the default device."""
         return self._batch.devices
 
     def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
@@ -144,7 +156,7 @@ class Executable:
         return (outputs, flags) if self._reports else outputs
 
     def hlo(self) -> str:
-        """The text of the compiled program, kernel by kernel.
+        """The text of the compiled program, in HLO.
 
         Raises:
           ValueError: the shapes of the inputs are not known.
@@ -186,15 +198,16 @@ class Executable:
     ) -> None:
         """Writes the executable to a file that `tosajax.load_executable` runs.
 
-        The file holds the program and its constants, which XLA compiles where it is loaded; and
-        the graph, if native kernels can compute some of it, which are then made again on
-        processors where they are the default. The file keeps micro-batches, but no devices.
+        The file holds the program and its constants; XLA compiles it when it is loaded. If native
+        kernels can compute a part of the graph, the file also holds the graph: on processors with
+        native kernels, they are compiled again from it. Micro-batches are saved, devices are not.
 
         Args:
-          path: of the file, which appears when it is complete.
-          open_batch: a call takes any number of examples. On CPU they run in micro-batches,
+          path: the path of the file, which appears when it is complete.
+          open_batch: whether a call takes any number of examples. On CPU they run in micro-batches,
             elsewhere all at once.
-          platforms: that run it: "cpu", "cuda", "rocm", "tpu"; by default, this one.
+          platforms: the platforms that can run it: "cpu", "cuda", "rocm", "tpu"; by default, the
+            current one.
 
         Raises:
           ValueError: the shapes of the inputs are not known, or the batch cannot be open.
@@ -265,9 +278,9 @@ class Executable:
         return {name: self.state[name] for name in self._variables}
 
     def _compile(self, inputs: Sequence[Array]) -> tuple[Any, list[jax.Array]]:
-        """A function (constants, state, *inputs) for these shapes, and its constants.
+        """The function (constants, state, *inputs) for these shapes, and its constants.
 
-        The function is jitted; with `cache_dir`, it is compiled.
+        The function is jitted; with `cache_dir`, it is already compiled.
         """
         shapes = [x.shape for x in inputs]
         key = tuple(shapes), self._placed(inputs)
@@ -279,15 +292,15 @@ class Executable:
             constants = on_all(constants, self.devices) if self.devices else constants
             options = compiler_options(self._platform.name)
             compiled = jax.jit(function, compiler_options=options)
-            if self._cache_dir is not None:
-                lowered = compiled.lower(constants, *arguments)
-                with persistent_cache(self._cache_dir):  # holds a lock: only to compile
-                    compiled = lowered.compile()
+            lowered = compiled.lower(constants, *arguments)
+            with persistent_cache(self._cache_dir):  # holds a lock: only to compile
+                ahead = compile_apart(lowered)  # which a call of the jitted function finds
+            compiled = compiled if self._cache_dir is None else ahead
             self._compiled[key] = compiled, constants
         return self._compiled[key]
 
     def _placed(self, inputs: Sequence[Array]) -> tuple[Any, ...]:
-        """The devices of the arrays, which a compiled program depends on; a jitted one adapts."""
+        """The shardings of the arrays: compiled programs depend on them; jitted functions adapt."""
         if self._cache_dir is None:
             return ()
         arrays = *inputs, *jax.tree.leaves(self._own_state())
@@ -330,9 +343,9 @@ class Executable:
 def _with_arguments_of(
     made: Callable[_P, Executable],
 ) -> Callable[[Callable[..., Executable]], Callable[_P, Executable]]:
-    """Shows the arguments of a class as those of a function that makes it.
+    """Gives a function the signature of the class that it instantiates.
 
-    Type checkers, `help` and errors show them; they stand in the class alone.
+    Type checkers, `help` and errors show it, so the class alone declares the arguments.
     """
     signature = inspect.signature(made).replace(return_annotation="Executable")
 
@@ -357,29 +370,30 @@ def compile(*args: Any, **options: Any) -> Executable:
 
     Args:
       graph: from `tosajax.load` or a `Builder`.
-      target: profiles, extensions and level to check against, also as text
-        ("PRO-INT+EXT-INT16@8K"); everything by default.
-      batch: how many examples a call takes. Sets the first dimension of each input where that is
-        -1. A graph whose dimensions are fixed runs `batch` independent examples in one call:
-        inputs whose first dimension is 1 take `batch` there, and all examples share the others;
-        outputs join on their first dimension where that is 1, else on a new one. Without `batch`,
-        the shapes are the graph's own, and each -1 takes its size from the inputs.
-      micro_batch: how many examples run at a time, where they do not depend on each other; by
-        default, on CPU, as many as the cache holds. In float graphs it may change last bits. A call
-        runs one micro-batch after another. A program of devices loops over them, but by default
-        not over floats: XLA:CPU has no fast convolution of floats inside a loop.
-      devices: share the examples equally, for example `jax.devices()`.
+      target: the profiles, extensions and level to check against, also as text
+        ("PRO-INT+EXT-INT16@8K"); by default everything.
+      batch: the number of examples in a call. It sets the first dimension of each input if that
+        is -1. A graph with fixed dimensions runs `batch` independent examples in one call: an
+        input whose first dimension is 1 takes `batch` there, and all examples share every other
+        input; outputs are joined on their first dimension if that is 1, else on a new one. Without
+        `batch`, the shapes are the graph's own, and each -1 gets its size from the inputs.
+      micro_batch: the number of examples that run at a time, if they do not depend on each other;
+        by default, on CPU, as many as fit the cache. In float graphs it may change the last bits. A
+        call runs one micro-batch after another. With devices, the program loops over micro-batches,
+        but by default not over floats: XLA:CPU has no fast convolution of floats inside a loop.
+      devices: devices that share the examples equally, for example `jax.devices()`.
       state: variables by name. Executables share variables if they get the same dictionary, for
-        example the `state` of another. New variables are added to it, and each call updates it.
-        Examples that run side by side each have their variables, on a new first dimension.
+        example the `state` of another executable. New variables are added to it; each call updates
+        it. In a batch, each example has its own variables, on a new first dimension.
       custom_ops: the functions of CUSTOM nodes; see `tosajax.lower`.
-      report_unpredictable: calls also return flags of broken REQUIRE rules; see `tosajax.lower`.
-        Examples that run side by side each have their flags.
-      cache_dir: a folder that keeps compiled programs from one process to the next.
-      native: programs for CPUs have kernels that llvmlite compiles; by default where it is
-        installed, and they were found faster on such a processor (x86 with AVX2 or AVX-512, without
-        AMX). The environment variable TOSAJAX_NATIVE=0, read here, turns them off in all programs
-        of a process; with TOSAJAX_NATIVE=1 they are the default on any processor.
+      report_unpredictable: whether calls also return flags of broken REQUIRE rules; see
+        `tosajax.lower`. In a batch, each example has its own flags.
+      cache_dir: a folder that keeps compiled programs between processes.
+      native: whether programs for CPUs use kernels that llvmlite compiles. By default they do if
+        llvmlite is installed and the kernels were measured to be faster on the processor (x86 with
+        AVX2 or AVX-512, without AMX). The environment variable TOSAJAX_NATIVE=0, read here,
+        disables them in all programs of a process; with TOSAJAX_NATIVE=1 they are the default on
+        any processor.
 
     Raises:
       TosaError: the graph is illegal or the target does not support it.
@@ -389,6 +403,16 @@ def compile(*args: Any, **options: Any) -> Executable:
       ValueError: no input can carry the batch, the state does not fit, micro_batch or devices are
         given and examples depend on each other, or TOSAJAX_NATIVE is neither 0 nor 1.
       ImportError: `native` is True without llvmlite.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> run = tosajax.compile(b.graph([b.op("REVERSE", x, axis=1)]), batch=2)
+      >>> (y,) = run(np.int8([[1, 2, 3], [4, 5, 6]]))
+      >>> y.tolist()
+      [[3, 2, 1], [6, 5, 4]]
     """
     return Executable(*args, **options)
 

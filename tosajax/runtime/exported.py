@@ -1,8 +1,8 @@
-"""The check of programs in files: their operations, and the arrays that they take and return.
+"""Checks programs in files: their operations, and the arrays that they take and return.
 
-A program is StableHLO, of which XLA makes native code. Operations of StableHLO stay within their
-arrays; a custom call runs any code on its operands, and may end the process or do worse. So a
-program runs only if it holds no more than the programs of graphs.
+A program is StableHLO, which XLA compiles to machine code. StableHLO's operations stay within their
+arrays; a custom call runs arbitrary code on its operands, which may end the process or do worse. So
+a program runs only if it holds no operations except the operations of lowered graphs.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tosajax.runtime.batching import of_a_batch, of_a_call
 from tosajax.runtime.saved_file import Manifest
 
 _DIALECTS = frozenset({"builtin", "func", "stablehlo"})
-# Operations on the host, or on its data.
+# Operations on the host or on its data.
 _OF_THE_HOST = frozenset(f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv"))
 # The only target in programs of graphs, for any operator and platform: JAX checks open dimensions
 # with it, and removes it before XLA gets the program.
 _TARGETS = frozenset({"shape_assertion"})
-_COMPOSITES = "chlo."  # of one operation, ERF
+_COMPOSITES = "chlo."  # composites of a single operation, ERF
 
 
 class Layout(NamedTuple):
-    """The types and shapes of the arrays that a file holds beside its program."""
+    """The types and shapes of the arrays that a file holds, besides its program."""
 
     constants: list[tuple[np.dtype, tuple[int, ...]]]
     state: list[tuple[np.dtype, tuple[int, ...]]]
@@ -49,8 +49,8 @@ def check_program(
 
     Args:
       exported: the program.
-      manifest: of its file.
-      allow: targets of custom calls, and operations, that the program may also hold.
+      manifest: the manifest of its file.
+      allow: additional operations, and targets of custom calls, that the program may hold.
 
     Returns:
       The layout of its constants and variables.
@@ -102,7 +102,7 @@ def _forbidden(module: ir.Module, allow: Collection[str]) -> list[str]:
 
 
 def _forbidden_name(operation: ir.Operation) -> str | None:
-    """The name by which `allow` would admit an operation; None where any program may hold it."""
+    """The name by which `allow` admits an operation; None if every program may hold it."""
     name, attributes = operation.name, operation.attributes
     if name == "stablehlo.custom_call":
         target = ir.StringAttr(attributes["call_target_name"]).value
@@ -136,7 +136,7 @@ def _tensor_type(described: tuple[np.dtype, tuple[int, ...]]) -> ir.Type:
 
 
 def _layout(exported: jax.export.Exported, manifest: Manifest) -> Layout:
-    """The arrays beside the program, if its arguments and results fit the manifest."""
+    """The arrays that belong to the program; checks its arguments and results by the manifest."""
     batch, leaves = manifest.batch, 2 * len(manifest.variables)
     inputs, outputs = manifest.inputs, manifest.outputs
     others = exported.in_tree.num_leaves - leaves - len(inputs)
@@ -152,17 +152,19 @@ def _layout(exported: jax.export.Exported, manifest: Manifest) -> Layout:
     _expect(are_flags, "its flags are not bool")
     for tensor, found, carried in zip(inputs, taken[others + leaves :], batch.carries, strict=True):
         shape = of_a_call(tensor.shape or (), batch) if carried else tensor.shape
-        _expect(found == (tensor.dtype.storage, shape), f"it takes {found} for {tensor.name!r}")
+        _expect(
+            (found,) == tensor.dtype.parts(shape or ()), f"it takes {found} for {tensor.name!r}"
+        )
     for tensor, (dtype, shape) in zip(outputs, given[leaves + flags :], strict=True):
         found = dtype, of_a_batch(shape, batch)
-        wanted = tensor.dtype.storage, tensor.shape
-        _expect(found == wanted, f"it gives {found} for {tensor.name!r}")
+        wanted = tensor.dtype.parts(tensor.shape or ())
+        _expect((found,) == wanted, f"it gives {found} for {tensor.name!r}")
     _expect(all(DYNAMIC not in shape for _, shape in (*constants, *state)), "a constant is open")
     return Layout(constants, [(d, tuple(of_a_batch(s, batch))) for d, s in state])
 
 
 def _described(aval: Any) -> tuple[np.dtype, tuple[int, ...]]:
-    """Type and shape of an array, DYNAMIC where the shape is open."""
+    """The type and shape of an array, with DYNAMIC for open dimensions."""
     return np.dtype(aval.dtype), tuple(n if isinstance(n, int) else DYNAMIC for n in aval.shape)
 
 

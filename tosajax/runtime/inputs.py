@@ -1,4 +1,4 @@
-"""Inputs of compiled graphs: arrays of the right number, type, shape and range."""
+"""Checks inputs of compiled graphs: the number, types, shapes and ranges of arrays."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def accept(
     in_files: bool = False,
     scaled: Collection[str] = (),
 ) -> list[Array]:
-    """The inputs of a program, checked; nobody else writes to them.
+    """Checks the inputs of a program; copies arrays that the caller could still write to.
 
     Args:
       tensors: the inputs of the graph.
-      shapes: their shapes in a call, DYNAMIC where any size will do, None for any shape.
-      inputs: from the user.
+      shapes: their shapes in a call, with DYNAMIC for any size; None for any shape.
+      inputs: the user's arrays.
       real: names of inputs that may hold real numbers, which become float32.
-      unsigned: gives the names of tensors that the graph reads as unsigned.
-      in_files: whether bf16 and fp8 may be in the form of NumPy files, as bits.
-      scaled: names of inputs whose scale the graph has, for advice.
+      unsigned: returns the names of tensors that the graph reads as unsigned.
+      in_files: whether bf16 and fp8 may be given as bits, as in NumPy files.
+      scaled: names of inputs whose scale the graph has; messages advise to use it.
 
     Raises:
       TypeError: the number of inputs or an element type is wrong.
@@ -54,14 +54,14 @@ def accept(
 
 
 def zeros(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None]) -> list[jax.Array]:
-    """Inputs of these shapes to trace with.
+    """Zeros of the inputs' types and these shapes, to trace with.
 
     Raises:
       ValueError: a shape is not known.
     """
     check_known(tensors, shapes)
     return [
-        to_device(np.zeros(shape or (), tensor.dtype.storage), tensor.dtype)
+        to_device(tensor.dtype.zeros(shape or ()), tensor.dtype)
         for tensor, shape in zip(tensors, shapes, strict=True)
     ]
 
@@ -74,7 +74,7 @@ def check_known(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None
 
 
 def _accepted(tensor: Tensor, wanted: Sequence[int] | None, value: Array, is_real: bool) -> Array:
-    """An input of the right type, checked for its shape and its range."""
+    """Checks the type, shape and range of one input."""
     check_shape(tensor, wanted, value, "compile with batch={}")
     if is_real:
         return jnp.asarray(value.astype(np.float32))

@@ -16,10 +16,10 @@ FIRST, BEYOND = "0.10.2", "0.13"
 
 
 def check_jax() -> None:
-    """Checks the version of JAX before anything is compiled.
+    """Checks the version of JAX, before anything is compiled.
 
     Raises:
-      UnsupportedError: tosajax is not tested with it.
+      UnsupportedError: tosajax is not tested with this version.
     """
     if not _numbers(FIRST) <= _numbers(jax.__version__) < _numbers(BEYOND):
         raise UnsupportedError(

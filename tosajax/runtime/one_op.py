@@ -1,4 +1,4 @@
-"""run_op: one operator with the full validation of a graph."""
+"""run_op: runs one operator, with the full validation of a graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tosajax.spec import Argument, Form, Operator
 from tosajax.spec.target import Target
 from tosajax.validation import validate
 
-# The element type of an array; SHAPE inputs are lists of integers, and int4 is of ml_dtypes.
+# Element types by NumPy type. SHAPE inputs are lists of integers; int4 is a type of ml_dtypes.
 _DTYPES = {d.storage: d for d in DType if d not in (DType.INT4, DType.SHAPE)}
 _INT4 = np.dtype("int4")
 
@@ -41,16 +41,17 @@ def run_op(
 
     y = run_op("CLAMP", [x], {"min_val": 0.0, "max_val": 6.0})
 
-    Works under `jit`, `vmap` and `grad`. An input that must be a compile-time constant is one where
-    its value is known; where it is traced, it needs EXT-DYNAMIC.
+    Works under `jit`, `vmap` and `grad`. An input that must be a compile-time constant becomes one
+    if its value is known; if it is traced, it needs EXT-DYNAMIC.
 
     Args:
       op: operator, "CONV2D".
       inputs: arrays in the specification's order, with an element type of TOSA (`ml_dtypes.int4`
         for INT4, int64 for INT48); a shape_t input is a list of integers.
-      attrs: attributes by the specification's names; `out_type`, a DType, where the inputs leave
-        the output type open; a `Graph` for each graph of control flow.
-      target: to check against, also as text ("PRO-INT@8K"); everything at level 8K by default.
+      attrs: attributes by the specification's names; also `out_type`, a DType, if the inputs do
+        not determine the output type. Graphs of control flow are `Graph`s.
+      target: the target to check against, also as text ("PRO-INT@8K"); by default everything at
+        level 8K.
       outputs: element type and shape of each output of CUSTOM.
       custom_ops: the function of CUSTOM; see `tosajax.lower`.
 
@@ -60,7 +61,14 @@ def run_op(
     Raises:
       TosaError: the operator is illegal, or the target does not support it.
       TypeError: an input has no element type of TOSA.
-      ValueError: TOSA has no such operator, it does not run alone, or the output type is open.
+      ValueError: TOSA has no such operator, it cannot run alone, or the output type is open.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x = jnp.float32([-1, 3, 9])
+      >>> tosajax.run_op("CLAMP", [x], {"min_val": 0.0, "max_val": 6.0}).tolist()
+      [0.0, 3.0, 6.0]
     """
     check_type("op", op, str, 'the name of an operator, such as "ADD"')
     check_type("inputs", inputs, (list, tuple), "a list of arrays")
@@ -105,7 +113,7 @@ def _output_types(
     attrs: Mapping[str, Any],
     graphs: Mapping[str, Graph],
 ) -> Sequence[DType]:
-    """The output types; of any row where the inputs fit none: validation then finds the fault."""
+    """The output types; of an arbitrary row if no row fits, as validation then finds the fault."""
     name = operator.name
     found = possible_output_types(name, tensors, attrs, graphs)
     complete = len(tensors) >= len(operator.inputs)
@@ -116,7 +124,7 @@ def _output_types(
 
 
 def _input(b: Builder, operator: Operator, position: int, value: Any, arrays: list[Any]) -> Tensor:
-    """Declares an input: a known constant where it must be one, else one more of `arrays`."""
+    """Declares an input: a constant if it must be one and is known, else appends it to `arrays`."""
     argument = _argument(operator, position)
     if argument is not None and argument.form is Form.SHAPE:
         return b.const_shape(_integers(f"{operator.name}: {argument.name}", value))
@@ -129,7 +137,7 @@ def _input(b: Builder, operator: Operator, position: int, value: Any, arrays: li
 
 
 def _integers(name: str, value: Any) -> list[int]:
-    """The elements of a shape_t input, which are known as it is traced."""
+    """The elements of a shape_t input, which must be known while it is traced."""
     try:
         found = [index(v) for v in value]
     except TypeError:
@@ -140,7 +148,7 @@ def _integers(name: str, value: Any) -> list[int]:
 
 
 def _argument(operator: Operator, position: int) -> Argument | None:
-    """The argument of an input; None in a list of tensors, after the first."""
+    """The argument of an input; None for the second and later tensors of a list."""
     if position < len(operator.inputs):
         return operator.inputs[position]
     return None

@@ -1,4 +1,4 @@
-"""Program: a graph as a function to compile, with all that callers and files need of it."""
+"""Program: a graph as a function to compile, with the facts that callers and files need."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Program(NamedTuple):
     Args:
       function: (params, state, *inputs) -> (state, flags, outputs).
       params: the values of its constants.
-      inputs: of the graph.
-      outputs: of the graph.
+      inputs: the graph's inputs.
+      outputs: the graph's outputs.
       reports: whether callers get the flags.
     """
 
@@ -42,13 +42,13 @@ def program_of(
     kernels: Any = ops,
     native: bool | None = False,
 ) -> Program:
-    """The program of a graph, folded and with its constants prepared.
+    """Makes the program of a graph, with constants folded and prepared.
 
     Args:
       graph: legal, every dimension known.
-      platform: the only one that the program is for, if that is known.
+      platform: the only platform of the program, if it is known.
       custom_ops: see `tosajax.lower`.
-      reports: the flags of broken REQUIRE rules are found and given to callers.
+      reports: whether callers get flags of broken REQUIRE rules.
       traced: see `lowering.build.build`.
       kernels: see `lowering.build.build`.
       native: see `lowering.build.build`.
@@ -68,14 +68,14 @@ def program_of(
 
 
 def native_on(platform: Platform, native: bool | None = None) -> bool | None:
-    """Whether programs for a platform have native kernels; None where the processor decides.
+    """Whether programs for a platform use native kernels; None if the processor decides.
 
     Args:
-      platform: the only one that they are for.
-      native: what the user asked for; the environment may decide instead.
+      platform: the only platform of the programs.
+      native: the user's choice; if None, the environment variable may decide.
 
     Raises:
-      ImportError: the user asked for them, and llvmlite is not installed.
+      ImportError: the user asked for native kernels, and llvmlite is not installed.
     """
     native = wanted(native)
     if native and not can_compile():
@@ -84,12 +84,12 @@ def native_on(platform: Platform, native: bool | None = None) -> bool | None:
 
 
 def why_not_native(platform: Platform, native: bool | None = None, *, reports: bool = False) -> str:
-    """Why programs for a platform have no native kernels; "" where they may have some.
+    """Why programs for a platform have no native kernels; "" if they may have some.
 
     Args:
-      platform: the only one that they are for.
+      platform: the only platform of the programs.
       native: as for `native_on`.
-      reports: whether they give flags of broken REQUIRE rules.
+      reports: whether they return flags of broken REQUIRE rules.
     """
     if wanted(native) is False:
         return "native=False" if native is False else "TOSAJAX_NATIVE=0"

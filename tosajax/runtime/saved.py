@@ -1,4 +1,4 @@
-"""Executables in files: a traced program and its constants; XLA compiles where they run."""
+"""Executables in files: a traced program and its constants, which XLA compiles after loading."""
 
 from __future__ import annotations
 
@@ -38,7 +38,21 @@ _PLATFORMS = {"cpu": {"cpu"}, "gpu": {"cuda", "rocm"}, "tpu": {"tpu"}}
 class SavedExecutable:
     """An executable that `load_executable` read: `saved(*inputs) -> tuple`.
 
-    Inputs and outputs are those of the saved `Executable`; `state` is as it was when saved.
+    Inputs and outputs are the same as for the saved `Executable`; `state` is the saved state.
+
+    Example:
+      >>> import pathlib
+      >>> import tempfile
+      >>> import numpy as np
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> run = tosajax.compile(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     run.save(pathlib.Path(folder) / "reverse.bin")
+      ...     saved = tosajax.load_executable(pathlib.Path(folder) / "reverse.bin")
+      >>> [output.name for output in saved.outputs]
+      ['y']
     """
 
     def __init__(
@@ -54,7 +68,7 @@ class SavedExecutable:
         self._call = call
 
     def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
-        """Runs the program; results and errors are those of `Executable`."""
+        """Runs the program; results and errors are the same as for `Executable`."""
         shapes = [t.shape for t in self.inputs]
         arrays = accept(self.inputs, shapes, inputs, unsigned=lambda: self._unsigned)
         check_inputs(self._zero_points, self.inputs, arrays)
@@ -70,7 +84,7 @@ class SavedExecutable:
         return tuple(outputs), dict(zip(self._flags, flags, strict=True))
 
     def _batch_of(self, arrays: Sequence[Array]) -> Batch:
-        """How these inputs share calls; in an open batch, all hold the same number of examples."""
+        """The batch of these inputs; an open batch needs the same number of examples in each."""
         if self._batch.examples != DYNAMIC:
             return self._batch
         open_inputs = [
@@ -111,14 +125,14 @@ def write(
     unsigned: Collection[str] = (),
     zero_points: Sequence[OpenZeroPoint] = (),
 ) -> None:
-    """Writes a program to a file, whole or not at all.
+    """Writes a program to a file atomically.
 
     Args:
-      path: of the file.
-      program: for any platform.
-      batch: how its examples share calls, without devices.
+      path: the path of the file.
+      program: a program for any platform.
+      batch: how its examples are divided into calls, without devices.
       state: the values of its variables.
-      platforms: as for `jax.export`; None for the one at hand.
+      platforms: as for `jax.export`; None for the current platform.
       graph: from `saved_graph.content_of`.
       unsigned: names of tensors that the program reads as unsigned.
       zero_points: inputs that are zero points, with their rules.
@@ -167,7 +181,7 @@ def _to_trace(program: Program, batch: Batch) -> tuple[list[Any], Program]:
             raise UnsupportedError(f"input {tensor.name!r} of int48 in an open batch")
     shapes = batch._replace(examples=count).shapes(program.inputs)
     inputs = [
-        jax.ShapeDtypeStruct(shape, tensor.dtype.storage)
+        tensor.dtype.struct(shape or ())
         for tensor, shape in zip(program.inputs, shapes, strict=True)
     ]
     return inputs, batched(program, batch._replace(at_once=count, micro_batch=count))
@@ -178,23 +192,23 @@ def load_executable(
 ) -> SavedExecutable:
     """Reads a file that `Executable.save` wrote.
 
-    Where `compile` would have native kernels, the graph in the file is compiled with them, and
-    gives the bits of the program.
+    Where `compile` would use native kernels, the graph in the file is compiled with them; the
+    results have the same bits.
 
     Inputs that are zero points are checked as in the saved executable. Files of versions before
-    this check do not hold its rules: an illegal zero point is computed with there.
+    this check lack its rules: they compute with illegal zero points.
 
-    Load only files that you trust: XLA makes native code of the program, which runs in this
-    process. A check admits only operations that graphs consist of, which stay within their arrays:
-    no operation on the host and no custom call, by which a file could call any function of this
-    process with operands that it does not expect. A program may still take all time or memory, and
-    compute something other than its graph does; and neither JAX's reader of programs nor XLA is
-    made to withstand an attack.
+    Load only files that you trust: XLA compiles the program to machine code, which runs in this
+    process. A check admits only the operations of lowered graphs, which stay within their arrays.
+    It refuses operations on the host and custom calls, by which a file could call any function of
+    this process with operands that the function does not expect. A program may still use unlimited
+    time or memory, or compute something else than its graph; and neither JAX's deserializer nor XLA
+    is designed to withstand attacks.
 
     Args:
-      path: of the file.
-      allow: targets of custom calls that the program may hold, because functions of `custom_ops`
-        brought them, or operations of StableHLO. The check does not cover their code.
+      path: the path of the file.
+      allow: names of StableHLO operations, and of targets of custom calls, that the program may
+        also hold, for example from functions of `custom_ops`. The check does not cover their code.
       native: as for `compile`.
 
     Raises:
@@ -203,6 +217,22 @@ def load_executable(
         or the program holds an operation that is not allowed.
       FileNotFoundError: the file does not exist.
       ImportError: `native` is True without llvmlite.
+
+    Example:
+      >>> import pathlib
+      >>> import tempfile
+      >>> import numpy as np
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> run = tosajax.compile(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     run.save(pathlib.Path(folder) / "reverse.bin")
+      ...     saved = tosajax.load_executable(pathlib.Path(folder) / "reverse.bin")
+      >>> saved
+      SavedExecutable((x: INT8[1,3]) -> (y: INT8[1,3]))
+      >>> saved(np.int8([[1, 2, 3]]))[0].tolist()
+      [[3, 2, 1]]
     """
     check_type("path", path, (str, os.PathLike), "a path")
     if isinstance(allow, str) or not all(isinstance(name, str) for name in allow):
@@ -234,7 +264,7 @@ def load_executable(
 
 
 def _arrays(data: bytes, layout: Layout) -> tuple[list[jax.Array], list[jax.Array]]:
-    """The constants, and the values of variables."""
+    """Reads the constants and the values of variables."""
     at = 0
     arrays = []
     for dtype, shape in (*layout.constants, *layout.state):

@@ -1,8 +1,8 @@
 """The file of a saved executable: a ZIP archive of a manifest, a program and arrays.
 
-`manifest.json` names inputs, outputs and variables, `program.bin` is as `jax.export` writes it,
-`arrays.bin` holds the elements of constants and initial variables, one array after the other, and
-`graph.tosa` the graph where native kernels can compute some of it; otherwise it is empty.
+`manifest.json` describes inputs, outputs and variables; `program.bin` is the output of
+`jax.export`; `arrays.bin` holds the elements of constants and initial variables, array after array;
+`graph.tosa` holds the graph if native kernels can compute some of it, and is empty if not.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tosajax.report import FormatError, UnsupportedError
 from tosajax.runtime.batching import Batch
 
 _KIND, _VERSION = "tosajax executable", 4
-# The fields of a batch in a manifest: devices are not saved, and a call runs one micro-batch.
+# The fields of a Batch in a manifest: devices are not saved, and a call runs one micro-batch.
 _CALLS = ("carries", "examples", "at_once")
 # The fields of a zero point in a manifest, and their types.
 _ZERO_POINT = {"tensor": str, "node": str, "label": str, "argument": str, "unsigned": bool}
 _MANIFEST = "manifest.json"
 _MEMBERS = _, _ARRAYS, _GRAPH = "program.bin", "arrays.bin", "graph.tosa"
-# A member is at most this many times larger than its bytes in the file, so that a small file never
-# takes much memory. Writers store a member as it is where it compresses further.
+# The highest compression ratio of a member, so that a small file never takes much memory. Writers
+# store members uncompressed that would exceed it.
 _MOST = 32
 
 
@@ -44,18 +44,18 @@ class Manifest(NamedTuple):
     outputs: tuple[Tensor, ...]
     batch: Batch
     variables: tuple[str, ...]
-    flags: tuple[tuple[str, str], ...] | None  # None where callers do not get them
-    unsigned: tuple[str, ...] = ()  # names of inputs whose bits the program reads as unsigned
+    flags: tuple[tuple[str, str], ...] | None  # None if callers do not get flags
+    unsigned: tuple[str, ...] = ()  # names of inputs that the program reads as unsigned
     zero_points: tuple[OpenZeroPoint, ...] = ()  # inputs, with their rules
 
 
 class Contents(NamedTuple):
-    """What a file holds beside its manifest.
+    """The content of a file, besides its manifest.
 
     Args:
-      program: as `jax.export` serializes it.
-      arrays: the bytes of all.
-      graph: a TOSA flatbuffer, or nothing.
+      program: the program, as `jax.export` serializes it.
+      arrays: the bytes of all arrays.
+      graph: a TOSA flatbuffer, or empty.
     """
 
     program: bytes
@@ -64,17 +64,17 @@ class Contents(NamedTuple):
 
     @property
     def members(self) -> dict[str, bytes]:
-        """By name."""
+        """The members of the archive, by name."""
         return dict(zip(_MEMBERS, self, strict=True))
 
 
 def write(path: str | os.PathLike[str], manifest: Manifest, contents: Contents) -> None:
-    """Writes a file, whole or not at all.
+    """Writes a file atomically.
 
     Args:
-      path: of the file.
-      manifest: its inputs and outputs have a rank.
-      contents: the rest.
+      path: the path of the file.
+      manifest: a manifest whose inputs and outputs have a rank.
+      contents: the other members.
     """
     members = contents.members
     fields = {
@@ -190,7 +190,7 @@ def _zero_point_entry(zero_point: OpenZeroPoint) -> dict[str, Any]:
 
 
 def _zero_point(entry: Any, inputs: Sequence[Tensor]) -> OpenZeroPoint:
-    """The zero point of a manifest; its rule follows from the type of the input."""
+    """Reads a zero point of a manifest; its rule follows from the type of the input."""
     if not isinstance(entry, dict) or entry.keys() != _ZERO_POINT.keys():
         raise ValueError(f"zero_points hold {shown(entry)}, expected {', '.join(_ZERO_POINT)}")
     if not all(type(entry[name]) is kind for name, kind in _ZERO_POINT.items()):
@@ -204,7 +204,7 @@ def _zero_point(entry: Any, inputs: Sequence[Tensor]) -> OpenZeroPoint:
 
 
 def _batch(entry: Any, inputs: Sequence[Tensor]) -> Batch:
-    """The batch of a manifest, if it fits these inputs."""
+    """Reads the batch of a manifest; checks that it fits the inputs."""
     if not isinstance(entry, dict) or entry.keys() != set(_CALLS):
         raise ValueError(f"parts are {shown(entry)}, expected {', '.join(_CALLS)}")
     batch = Batch(**entry)._replace(carries=tuple(_list(entry["carries"], "carries")))

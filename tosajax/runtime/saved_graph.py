@@ -1,7 +1,7 @@
-"""Graphs in files of executables: on CPUs with native kernels, they run in the program's place.
+"""Graphs in files of executables: on CPUs with native kernels they run instead of the program.
 
-Machine code is of one kind of processor, and a file must not bring its own: a kernel is made again
-from the graph, whose rules are checked like those of any other.
+Machine code fits one kind of processor, and a file must not bring its own: kernels are compiled
+again from the graph, which is validated like any other graph.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _CPU = Platform("cpu")
 
 
 def content_of(graph: Graph) -> bytes:
-    """A graph for a file; nothing where kernels compute none of it, or flatbuffers cannot hold it.
+    """A graph's bytes for a file; empty if no kernel computes it or a flatbuffer cannot hold it.
 
     Args:
-      graph: legal, every dimension known, no CUSTOM.
+      graph: a legal graph with known dimensions, without CUSTOM.
     """
     if not has_kernels(graph):
         return b""
@@ -45,15 +45,15 @@ def content_of(graph: Graph) -> bytes:
 
 
 def native_call(content: bytes, manifest: Manifest, native: bool | None) -> NativeCall | None:
-    """A call of a graph from a file; None where the program runs.
+    """A call of a graph from a file; None if the program runs instead.
 
     Args:
-      content: from `content_of`.
-      manifest: of the file.
-      native: what the user asked for.
+      content: bytes from `content_of`.
+      manifest: the manifest of the file.
+      native: the user's choice.
 
     Raises:
-      FormatError: the graph is illegal, or another than that of the manifest.
+      FormatError: the graph is illegal, or does not match the manifest.
       ImportError: the user asked for native kernels, and llvmlite is not installed.
     """
     native = native_on(Platform(jax.default_backend()), native)
@@ -71,7 +71,7 @@ def native_call(content: bytes, manifest: Manifest, native: bool | None) -> Nati
 
 
 class NativeCall:
-    """The calls of a saved graph: `call(state, *inputs) -> (state, flags, outputs)`, all leaves."""
+    """Calls a saved graph: `call(state, *inputs) -> (state, flags, outputs)`, lists of leaves."""
 
     def __init__(self, program: Program, manifest: Manifest) -> None:
         self._program, self._manifest = program, manifest
@@ -103,7 +103,7 @@ def _of_a_call(program: Program, batch: Batch, inputs: Sequence[jax.Array]) -> P
 
 
 def _check(program: Program, manifest: Manifest) -> None:
-    """Checks that the program takes and returns what the manifest says."""
+    """Checks that the program takes and returns the arrays of the manifest."""
     carries, count = manifest.batch.carries, manifest.batch.examples
 
     def of_examples(t: Tensor) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Compiled programs inside functions that JAX traces, which cannot run them."""
+"""Refuses calls of compiled programs inside functions that JAX traces."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from jax.core import Tracer
 
 
 def check_not_traced(what: str, inputs: Sequence[Any] = ()) -> None:
-    """Raises TypeError inside jit and control flow, or where an input is traced.
+    """Raises TypeError inside jit and control flow, or if an input is traced.
 
     Args:
-      what: the user called, as "tosajax.compile".
-      inputs: of the call.
+      what: the name of the function that the user called, such as "tosajax.compile".
+      inputs: the inputs of the call.
     """
     if any(isinstance(x, Tracer) for x in inputs) or isinstance(jnp.zeros(()), Tracer):
         raise TypeError(

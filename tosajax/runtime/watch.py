@@ -1,4 +1,4 @@
-"""Watch: chosen tensors of a graph for many examples, each computed as it would be alone."""
+"""Watch: computes chosen tensors of a graph; each example is computed as if it were alone."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NO_RESHAPE = (DType.INT4, DType.INT48)
 
 
 class Watch:
-    """A graph, compiled to give chosen tensors.
+    """A graph, compiled to return chosen tensors.
 
-    Variables have their initial values for every example.
+    Each example starts from the initial values of variables.
 
     Args:
       graph: legal, every dimension known.
-      names: of tensors of the main graph, computed or inputs.
-      batch: how many examples run side by side.
+      names: names of tensors of the main graph, computed or inputs.
+      batch: the number of examples in a call.
 
     Raises:
       TosaError: the graph is illegal.
@@ -48,7 +48,7 @@ class Watch:
         """Runs up to `batch` examples.
 
         Args:
-          rows: each (examples, *shape) in `dtype.storage`, in the order of the graph's inputs.
+          rows: arrays (examples, *shape) in `dtype.storage`, in the order of the graph's inputs.
 
         Returns:
           Arrays by name, each (examples, *shape).
@@ -71,8 +71,8 @@ def activations(graph: Graph, pattern: str | None = None) -> tuple[str, ...]:
     """The tensors that a graph computes from its inputs and variables, in order.
 
     Args:
-      graph: subgraphs are left out.
-      pattern: a regular expression that names contain.
+      graph: the graph; its subgraphs are left out.
+      pattern: a regular expression that is searched for in names.
 
     Raises:
       ValueError: no name contains the pattern.
@@ -91,18 +91,18 @@ def activations(graph: Graph, pattern: str | None = None) -> tuple[str, ...]:
 
 
 def computed_outputs(graph: Graph) -> tuple[str, ...]:
-    """The outputs of a graph, each once, that are neither its inputs nor constants."""
+    """The outputs of a graph that are neither inputs nor constants, without duplicates."""
     known = {*graph.inputs, *(t.name for t in graph.output_tensors if t.values is not None)}
     return tuple(name for name in dict.fromkeys(graph.outputs) if name not in known)
 
 
 def takes_examples(tensor: Tensor) -> bool:
-    """Whether a tensor can be an input that holds one example."""
+    """Whether an input can hold one example."""
     return (tensor.shape or (0,))[0] == 1 or tensor.dtype not in _NO_RESHAPE
 
 
 def _carrying(graph: Graph) -> Graph:
-    """The graph with a first dimension of 1, for examples, in every input."""
+    """The graph with inputs (1, ...) for examples; other inputs become (1, size) and a RESHAPE."""
     tensors, inputs, nodes = dict(graph.tensors), [], list(graph.nodes)
     for tensor in graph.input_tensors:
         shape = tensor.shape or ()

@@ -1,6 +1,7 @@
-"""The operator table of TOSA: facts only, read by everything else, repeated nowhere.
+"""The operator table of TOSA, the only place for facts about operators.
 
-It has all of 1.0.1, and of the draft of 1.1 what tosajax has; `since` is a column.
+It has all operators of 1.0.1, and the operators of the draft of 1.1 that tosajax supports; the
+column `since` has the version.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ CONSTANT_OPERATORS = tuple(
 
 
 def operator_named(name: str) -> Operator:
-    """The operator of a name.
+    """Looks up an operator by name.
 
     Raises:
       ValueError: TOSA has no operator of that name.

@@ -8,21 +8,21 @@ from tosajax.dtypes import DType
 
 
 class ResizeMode(enum.IntEnum):
-    """resize_mode_t"""
+    """resize_mode_t of the specification."""
 
     NEAREST_NEIGHBOR = 1
     BILINEAR = 2
 
 
 class NanMode(enum.IntEnum):
-    """nan_propagation_mode_t"""
+    """nan_propagation_mode_t of the specification."""
 
     PROPAGATE = 1
     IGNORE = 2
 
 
 class RoundingMode(enum.IntEnum):
-    """rounding_mode_t"""
+    """rounding_mode_t of the specification."""
 
     SINGLE_ROUND = 1
     INEXACT_ROUND = 2
@@ -43,7 +43,7 @@ class AccType(enum.IntEnum):
 
 
 class VarType(enum.IntEnum):
-    """var_t"""
+    """var_t of the specification."""
 
     BOOLEAN = 1
     INT8 = 2
@@ -59,11 +59,11 @@ class VarType(enum.IntEnum):
 
     @classmethod
     def of(cls, dtype: DType) -> VarType | None:
-        """The var_t of an element type, None where a variable cannot be of that type."""
+        """The var_t of an element type; None if a variable cannot have the type."""
         return next((v for v in cls if v.dtype is dtype), None)
 
 
-# The extension an enumerant needs; the others are always available.
+# The extensions that enumerants need; enumerants not listed are always available.
 REQUIRED_EXTENSION = {
     RoundingMode.INEXACT_ROUND: "EXT-INEXACTROUND",
     RoundingMode.DOUBLE_ROUND: "EXT-DOUBLEROUND",

@@ -24,7 +24,7 @@ EXTENSIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """The largest arguments an implementation must support."""
+    """The largest arguments that an implementation must support."""
 
     name: str
     MAX_RANK: int

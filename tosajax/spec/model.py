@@ -32,7 +32,7 @@ class Form(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class LevelBound:
-    """A maximum set by the level, plus an offset: `MAX_RANK - 1`."""
+    """A maximum of the level plus an offset, such as `MAX_RANK - 1`."""
 
     name: str
     offset: int = 0
@@ -42,10 +42,11 @@ class LevelBound:
 
 
 MAX_RANK = LevelBound("MAX_RANK")
+_BATCHES = ("N", "D")  # names of the dimension of examples; D is N, or 1 for all examples
 
 
 class Rank(NamedTuple):
-    """The ranks an argument may have, both ends included."""
+    """The ranks that an argument may have, both ends included."""
 
     minimum: int
     maximum: int | LevelBound
@@ -64,9 +65,9 @@ class Argument:
     """One argument of an operator.
 
     `dtype` is a DType, a Python type or enumeration, or the name of a type variable of the
-    operator's rows (`in_t`). `shape` is the specification's notation: `[N,IH,IW,C]` names each
-    dimension, `shape1` names a whole shape, "" neither. `since` and `until` are the first and the
-    last version that have an attribute, None for the newest; nodes of other versions lack it.
+    operator's rows (`in_t`). `shape` is in the specification's notation: `[N,IH,IW,C]` names each
+    dimension, `shape1` names a whole shape, "" names nothing. `since` and `until` are the first and
+    the last version that have an attribute, None for the newest; nodes of other versions lack it.
     """
 
     name: str
@@ -76,34 +77,39 @@ class Argument:
     shape: str = ""
     rank: Rank | None = None
     constant_in: tuple[str, ...] = ()  # profiles in which it must be known at compile time
-    dynamic_with: str | None = None  # extension that lifts this
+    dynamic_with: str | None = None  # extension that lifts this restriction
     default: object = REQUIRED
-    prepared: bool = False  # kernels prepare it where it is constant
+    prepared: bool = False  # kernels prepare it if it is constant
     since: Version = V1_0
     until: Version | None = None
 
     @property
     def is_data(self) -> bool:
-        """Whether it has values for each example: not zero points, weights, tables and shapes."""
-        dims = self.dims or ("N",)
-        return self.form in (Form.TENSOR, Form.TENSOR_LIST) and dims[0] == "N"
+        """Whether it has values for each example, unlike zero points, weights, tables, shapes."""
+        dims = self.dims or _BATCHES
+        return self.form in (Form.TENSOR, Form.TENSOR_LIST) and dims[0] in _BATCHES
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether its first dimension is N, or 1 for a matrix that all examples share."""
+        return (self.dims or ("",))[0] == "D"
 
     @property
     def dims(self) -> tuple[str, ...] | None:
-        """The names of the dimensions, or None where `shape` names a whole shape or nothing."""
+        """The names of the dimensions; None if `shape` names a whole shape or nothing."""
         if not self.shape.startswith("["):
             return None
         return tuple(dim.strip() for dim in self.shape[1:-1].split(","))
 
 
 class Accuracy(NamedTuple):
-    """How float results are judged; integers are always exact.
+    """The accuracy that float results must have; integers are always exact.
 
     Args:
       name: ABS_ERROR, DOT_PRODUCT, EXACT, MAX_RELATIVE, REDUCE_PRODUCT or ULP.
       ulps: the bound of ULP, in units in the last place.
-      suite_bf16: the looser bound that Arm's conformance suite 1.0.2 has for bf16, if it has one.
-      special: a table of the operator gives the results of zeros and infinities.
+      suite_bf16: a looser bound for bf16, if Arm's conformance suite 1.0.2 has one.
+      special: whether a table of the operator gives the results for zeros and infinities.
     """
 
     name: str
@@ -119,9 +125,9 @@ EXACT = Accuracy("EXACT")
 class TypeRow:
     """One line of an operator's table of supported data types.
 
-    `needs` lists alternatives; each is a set of profiles and extensions that are all needed.
-    `types` gives a DType (or, for `TABLE_SIZE`, a number) to every type variable. `since` and
-    `until` are the first and the last version that have the row, None for the newest.
+    `needs` lists alternatives; each is a set of profiles and extensions, all of which are needed.
+    `types` maps every type variable to a DType (`TABLE_SIZE`, to a number). `since` and `until` are
+    the first and the last version that have the row, None for the newest.
     """
 
     needs: tuple[frozenset[str], ...]
@@ -135,7 +141,7 @@ class TypeRow:
         return any(need <= names for need in self.needs)
 
     def type_of(self, argument: Argument) -> DType | None:
-        """The element type of an argument in this row; None where the row leaves it open."""
+        """The element type of an argument in this row; None if the row does not determine it."""
         if isinstance(argument.dtype, DType):
             return argument.dtype
         found = self.types.get(argument.dtype) if isinstance(argument.dtype, str) else None
@@ -143,7 +149,7 @@ class TypeRow:
 
 
 class ChannelAxes(NamedTuple):
-    """Where channels lie in the weights of a convolution, or in the second operand of MATMUL."""
+    """The axes of channels in a convolution's weights, or in the second operand of MATMUL."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -153,28 +159,29 @@ class ChannelAxes(NamedTuple):
 class Operator:
     """One operator: its arguments in the order of the specification, and its type rows.
 
-    `since` and `until` are the first and the last version that have it, None for the newest.
+    `since` and `until` are the first and the last version that have the operator, None for the
+    newest.
     """
 
     name: str
     chapter: str  # the module in spec/, ops/, checks/ and grad/ that holds it
-    section: str  # number of its section in the first version that has it
-    number: int  # in interchange files
+    section: str  # the number of its section in the first version that has it
+    number: int  # its number in interchange files
     arguments: tuple[Argument, ...]
     types: tuple[TypeRow, ...]
-    instruction: int | None = None  # of SPIR-V, TOSA.001000.1; None where it has none
+    instruction: int | None = None  # in SPIR-V, TOSA.001000.1; None if it has no instruction
     since: Version = V1_0
     until: Version | None = None
-    is_elementwise: bool = False  # each element of the result is of the elements at its place
-    moves: bool = False  # elements of the result are elements of the inputs, elsewhere
-    is_product: bool = False  # adds up products of its first input and its second
-    is_homogeneous: bool = False  # positive factors of an image's channels come out as they went in
-    is_function: bool = True  # results follow from the inputs, by the specification alone
-    is_signless: bool = False  # the bits are the same for unsigned integers as for signed ones
-    keeps_scale: bool = False  # integers of the result stand for the numbers of the first input's
-    keeps_order: bool = False  # a result of the shape of the first input is equal to it
+    is_elementwise: bool = False  # each result element depends on the elements at its index
+    moves: bool = False  # elements of the result are elements of the inputs, at other indices
+    is_product: bool = False  # sums products of its first and second input
+    is_homogeneous: bool = False  # positive factors on an image's channels scale the result equally
+    is_function: bool = True  # the specification determines the results from the inputs
+    is_signless: bool = False  # the bits are the same for unsigned and signed integers
+    keeps_scale: bool = False  # the result's integers have the scale of the first input
+    keeps_order: bool = False  # a result with the shape of the first input equals that input
     is_singular: bool = False  # the derivative is infinite or NaN at some operands
-    accuracy: Accuracy = EXACT  # of float results
+    accuracy: Accuracy = EXACT  # the accuracy of float results
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -190,7 +197,7 @@ class Operator:
 
     @property
     def passes_on(self) -> tuple[Argument, ...]:
-        """The inputs of whose elements the result consists; none where it computes others."""
+        """The inputs whose elements form the result; empty if the operator computes new values."""
         is_choice = self.is_signless and self.is_elementwise
         if not (self.moves or is_choice or (self.keeps_scale and not self.is_elementwise)):
             return ()
@@ -215,37 +222,37 @@ class Operator:
 
     @property
     def summed_axes(self) -> tuple[int, ...]:
-        """Axes of the second factor along which products are added up: the output lacks them."""
+        """The axes of the second factor over which products are summed."""
         kept = self.outputs[0].shape.strip("[]").replace("*", ",").replace(" ", "").split(",")
         dims = (self.inputs[1].dims or ()) if self.is_product else ()
-        return tuple(axis for axis, name in enumerate(dims) if name not in kept)
+        return tuple(axis for axis, name in enumerate(dims) if name not in (*kept, *_BATCHES))
 
     @property
     def window_axes(self) -> tuple[int, ...]:
-        """Axes of a convolution's weights that are a window over its input."""
+        """The axes of a convolution's weights that slide over its input."""
         dims = (self.inputs[1].dims or ()) if self.is_product else ()
         return tuple(axis for axis, name in enumerate(dims) if name.startswith("K"))
 
     @property
     def has_batch(self) -> bool:
-        """Whether it computes each [n, ...] of its data by itself."""
+        """Whether it computes each element of the first axis, N, independently."""
         return any((a.dims or ("",))[0] == "N" for a in self.outputs)
 
     @property
     def rearranges(self) -> bool:
-        """Whether the result consists of the elements of one tensor, the first input."""
+        """Whether the result consists of the elements of its only data tensor, the first input."""
         data = [a for a in self.inputs if a.is_data]
         is_one = len(data) == 1 and data[0].form is Form.TENSOR
         return self.moves and is_one and len(self.passes_on) == 1
 
     @property
     def is_extreme(self) -> bool:
-        """Whether the result is the largest or the smallest of some elements of the input."""
+        """Whether each result is the maximum or the minimum of some input elements."""
         return self.keeps_scale and self.chapter == "reduction"
 
     @property
     def needs_out_type(self) -> bool:
-        """Whether the input types leave the output type open, so that kernels take it."""
+        """Whether kernels take the output type, because the input types do not determine it."""
         outs = {a.dtype for a in self.outputs if isinstance(a.dtype, str)}
         ins = {a.dtype for a in self.inputs if isinstance(a.dtype, str)}
         seen: dict[tuple, tuple] = {}
@@ -260,7 +267,7 @@ class Operator:
 def rows(
     variables: str, *lines: tuple[str, str, str], since: Version = V1_0
 ) -> tuple[TypeRow, ...]:
-    """Builds type rows of one version from `variables` and lines of (profiles, mode, types)."""
+    """Builds the type rows of one version from `variables` and lines of (profiles, mode, types)."""
     names = variables.split()
     return tuple(
         TypeRow(
@@ -292,7 +299,7 @@ def constant(
     *,
     prepared: bool = False,
 ) -> Argument:
-    """A tensor input that is a compile-time constant unless EXT-DYNAMIC is there."""
+    """A tensor input that is a compile-time constant unless the target has EXT-DYNAMIC."""
     return dataclasses.replace(
         tensor(name, dtype, shape, prepared=prepared),
         constant_in=tuple(profiles.split()),
@@ -301,7 +308,7 @@ def constant(
 
 
 def shape(name: str, length: str) -> Argument:
-    """A shape_t input, a compile-time constant unless EXT-DYNAMIC is there."""
+    """A shape_t input: a compile-time constant unless the target has EXT-DYNAMIC."""
     return Argument(
         name,
         Kind.INPUT,
@@ -315,12 +322,12 @@ def shape(name: str, length: str) -> Argument:
 
 
 def tensors(name: str, dtype: str, shapes: str = "", rank: Rank | None = None) -> Argument:
-    """A list of tensors as input."""
+    """An input that is a list of tensors."""
     return Argument(name, Kind.INPUT, Form.TENSOR_LIST, dtype, shapes, rank)
 
 
 def scalar(name: str, dtype: str | type, default: object = REQUIRED) -> Argument:
-    """An attribute of one value."""
+    """An attribute that is a scalar."""
     return Argument(name, Kind.ATTRIBUTE, Form.SCALAR, dtype, default=default)
 
 
@@ -356,7 +363,7 @@ def result(
 
 
 def results(name: str) -> Argument:
-    """A list of tensors as output."""
+    """An output that is a list of tensors."""
     return Argument(name, Kind.OUTPUT, Form.TENSOR_LIST, "")
 
 

@@ -1,7 +1,8 @@
-"""Ethos-U NPUs: what Vela 5.2, their compiler, documents of TOSA (`vela --supported-ops-report`).
+"""Limits of Ethos-U NPUs, as Vela 5.2, their compiler, documents them for TOSA.
 
-A limit is of one node. Vela documents more than it enforces, and enforces a little that it does not
-document: BOOL tensors, dynamic weights, and depths of Ethos-U85 were found by compiling.
+The source is `vela --supported-ops-report`. Each limit applies to a single node. Vela documents
+more limits than it enforces, and enforces some that it does not document: the limits on BOOL
+tensors, dynamic weights, and depths of Ethos-U85 were found by compiling.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ _INT8, _INT32 = frozenset({DType.INT8}), frozenset({DType.INT32})
 
 @dataclasses.dataclass(frozen=True)
 class NpuOperator:
-    """The limits of an operator on a NPU; None where there is no limit.
+    """The limits of an operator on an NPU; None if there is no limit.
 
     Args:
-      types: of its first input.
-      area: the most elements of a kernel, of all its dimensions.
+      types: the types of its first input.
+      area: the most elements of a kernel, over all its dimensions.
       height: the greatest height of a kernel.
-      stride: the greatest stride, but for depth.
+      stride: the greatest stride, except along depth.
       sizes: the greatest sizes, by argument and dimension: ("input", -1).
       batch: the greatest batch.
       constants: arguments that must be constant.
       weight_sum: the greatest sum of absolute weights of an output channel.
-      bias: the greatest bias, and of -1 - bias.
-      sums: types that a RESCALE makes of INT48, of which nothing else may read.
+      bias: the greatest value of a bias b, and of -1 - b.
+      sums: the output types of a RESCALE of INT48, which must be the only reader.
     """
 
     types: frozenset[DType] | None = None
@@ -47,14 +48,14 @@ class NpuOperator:
 
 @dataclasses.dataclass(frozen=True)
 class Npu:
-    """A family of NPUs: their members differ in speed, not in what they run.
+    """A family of NPUs, whose members differ only in speed.
 
     Args:
-      name: of the family.
-      macs: multiply-accumulates in a cycle, of each member.
-      extensions: of PRO-INT at level 8K.
+      name: the name of the family.
+      macs: the multiply-accumulates per cycle, for each member.
+      extensions: the extensions of PRO-INT at level 8K.
       operators: limits by operator.
-      is_complete: whether `operators` has all that run; if not, others have no limits.
+      is_complete: whether only `operators` run; if not, other operators run without limits.
       holds_bool: whether tensors of BOOL run.
     """
 
@@ -66,7 +67,7 @@ class Npu:
     holds_bool: bool
 
     def limits(self, op: str) -> NpuOperator | None:
-        """The limits of an operator; None where it does not run."""
+        """The limits of an operator; None if it does not run."""
         return self.operators.get(op, None if self.is_complete else NpuOperator())
 
 

@@ -16,23 +16,31 @@ _PREFIX = "TOSA-"  # before the version, as in the targets of ExecuTorch
 class Target:
     """The profiles, extensions and level of an implementation, "PRO-INT+EXT-INT16@8K".
 
-    "TOSA-1.1+PRO-INT@8K" is one of version 1.1; those that state no version are of 1.0.
+    "TOSA-1.1+PRO-INT@8K" is a target of version 1.1; without a version, a target is of 1.0.
 
-    It describes an implementation that the specification allows. LLVM's `tosa-attach-target` also
-    writes targets that it does not: without a profile, or with an extension that none of their
-    profiles may have ("PRO-FP+EXT-INT16"). Nothing conforms to them, so they are refused here.
+    A target describes an implementation that the specification allows. LLVM's `tosa-attach-target`
+    also writes targets without a profile, or with an extension that none of their profiles may have
+    ("PRO-FP+EXT-INT16"). No implementation conforms to these, so they are refused here.
 
     Args:
       profiles: at least one of PRO-INT and PRO-FP.
       extensions: any that one of the profiles allows.
       level: "8K" or "none".
-      npu: "ethos-u55-128" and others of `spec.npu.NPUS`, whose own limits hold as well; the text of
-        a target may be this name alone.
-      version: of the specification, 1.0 or 1.1.
+      npu: a name of `spec.npu.NPUS`, such as "ethos-u55-128", whose limits also apply; the text of
+        a target may be just this name.
+      version: the version of the specification, 1.0 or 1.1.
 
     Raises:
       ValueError: a name or the version is unknown, there is no profile, or an extension has none
         of its profiles.
+
+    Example:
+      >>> import tosajax
+      >>> target = tosajax.Target.parse("PRO-INT+EXT-INT16@8K")
+      >>> sorted(target.profiles), sorted(target.extensions), target.level
+      (['PRO-INT'], ['EXT-INT16'], '8K')
+      >>> str(target)
+      'PRO-INT+EXT-INT16@8K'
     """
 
     profiles: frozenset[str]
@@ -67,10 +75,10 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Reads "PRO-INT+EXT-INT16@8K"; without "@" the level is 8K; case does not matter.
+        """Parses "PRO-INT+EXT-INT16@8K"; without "@" the level is 8K; case does not matter.
 
-        "TOSA-1.1" among the profiles is the version, without it 1.0. The name of a NPU,
-        "ethos-u55-128", stands for all that it runs.
+        "TOSA-1.1" among the profiles is the version, by default 1.0. The name of an NPU, such as
+        "ethos-u55-128", is a target as well: see `of_npu`.
         """
         check_type("a target", text, str, 'a text such as "PRO-INT+EXT-INT16@8K"')
         if text.strip().lower().startswith("ethos"):
@@ -90,7 +98,7 @@ class Target:
 
     @classmethod
     def of_npu(cls, name: str) -> Target:
-        """What a NPU runs, by its name in `spec.npu.NPUS`."""
+        """The target of an NPU, by its name in `spec.npu.NPUS`."""
         _reject_unknown("NPU", [name], NPUS)
         return cls(frozenset({"PRO-INT"}), frozenset(NPUS[name].extensions), npu=name)
 
@@ -106,7 +114,7 @@ class Target:
 
     @property
     def limits(self) -> Level:
-        """The maxima of the level."""
+        """The limits of the level."""
         return LEVELS[self.level]
 
     def __str__(self) -> str:
@@ -118,10 +126,10 @@ class Target:
 
 
 def target_of(target: Target | str | None) -> Target:
-    """The target of an argument: one, the text of one, or None for everything.
+    """Converts an argument to a target: a Target, the text of one, or None for everything.
 
     Raises:
-      TypeError: it is something else.
+      TypeError: the argument is of another type.
       ValueError: the text does not name a target.
     """
     if target is None:
@@ -132,11 +140,11 @@ def target_of(target: Target | str | None) -> Target:
 
 
 def _version(value: object) -> Version:
-    """A version of the operator table.
+    """Checks that a version is in the operator table.
 
     Raises:
       TypeError: the value is not a version.
-      ValueError: the table does not have it.
+      ValueError: the table does not have the version.
     """
     check_type("version", value, tuple, 'a Version; Target.parse reads "TOSA-1.1+PRO-INT"')
     if value not in VERSIONS:

@@ -19,7 +19,7 @@ from tosajax.arguments.nan import first_nan
 from tosajax.runtime.rows import filled
 from tosajax.sweep import digest
 
-_DIGESTED = 64  # examples at a time
+_DIGESTED = 64  # examples that are hashed at a time
 
 # Arrays, or batches of them; see `Data`.
 Source = (
@@ -38,11 +38,11 @@ class Batch:
     """Examples on the first axis of each array.
 
     Args:
-      inputs: of the model.
+      inputs: the model's inputs.
       labels: an array, or None.
-      stored: reference outputs of these examples, or None.
-      count: how many examples there are; any further ones fill up the arrays.
-      names: of the inputs, in messages.
+      stored: the reference outputs of these examples, or None.
+      count: the number of examples; further rows are padding.
+      names: names of the inputs, for messages.
     """
 
     inputs: tuple[np.ndarray, ...]
@@ -57,22 +57,30 @@ class Data:
 
     Args:
       source: one of
-        - inputs: an array, the examples on its first axis;
-        - (inputs, labels): the inputs one array, or a tuple of several; the labels may be None;
-        - a mapping of arrays: "labels", if any, and under other names the inputs in their order;
+        - inputs: an array, with the examples on its first axis;
+        - (inputs, labels): inputs are one array or a tuple of arrays; labels may be None;
+        - a mapping of arrays: "labels", if there are any, and the inputs, in their order;
         - the path of an `.npz` file of this mapping, or of an `.npy` file of inputs;
-        - an iterable of batches in one of these forms, or a function that returns one. Pairs may
-          be lists, as in PyTorch's loaders. Batches may differ in size; examples come in the same
-          order each time. An iterator can be read only once.
+        - an iterable of batches in one of these forms, or a function that returns such an iterable.
+          Pairs may be lists, as in PyTorch's loaders. Batches may differ in size; examples must
+          have the same order each time. An iterator can be read only once.
       name: identifies the data set in a store; by default a digest of all examples.
-      allow_nan: accept NaN in inputs and labels. By default NaN is an error, found when the
-        examples are read and before any row is written. Infinities are numbers: floats compute
-        with them, and quantization saturates them.
+      allow_nan: whether inputs and labels may have NaN. By default NaN is an error, raised when the
+        examples are read and before any row is written. Infinities are always accepted: floats
+        compute with them, and quantization saturates them.
 
     Raises:
       OSError: a file cannot be read.
       TypeError: the source has another form.
       ValueError: arrays have different numbers of examples, or none.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> batches = [(np.zeros((2, 4), np.float32), np.zeros(2, np.int32)) for _ in range(3)]
+      >>> run = sweep.Sweep(lambda setting, x: x, sweep.Data(batches))
+      >>> run.run().examples
+      6
     """
 
     def __init__(self, source: Source, *, name: str | None = None, allow_nan: bool = False):
@@ -86,12 +94,12 @@ class Data:
         self._reading: Iterator[Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy reads from the start: the iterator of a pass may not be copied.
+        # A copy reads from the start: an iterator cannot be copied.
         return {**self.__dict__, "_reading": None}
 
     @classmethod
     def of(cls, source: Source | Data) -> Data:
-        """The data set of a source; a data set is its own."""
+        """Makes a data set of a source; returns a data set unchanged."""
         return source if isinstance(source, Data) else cls(source)
 
     def with_nan(self) -> Data:
@@ -102,12 +110,12 @@ class Data:
 
     @property
     def count(self) -> int | None:
-        """How many examples there are; None where the source is batches."""
+        """The number of examples; None if the source is batches."""
         return None if self._arrays is None else self._arrays.count
 
     @property
     def labels(self) -> np.ndarray | None:
-        """All labels; None without labels, or where the source is batches."""
+        """All labels; None without labels, or if the source is batches."""
         return None if self._arrays is None else self._arrays.labels
 
     @property
@@ -115,9 +123,9 @@ class Data:
         return isinstance(self._source, Iterator)
 
     def digest(self) -> str:
-        """The name of the data set, else a digest, which reads all examples.
+        """The name of the data set, or else a digest, which reads all examples.
 
-        The digest is of inputs and labels in their order, whatever the batches.
+        The digest covers inputs and labels in their order; it does not depend on batches.
 
         Raises:
           ValueError: the data can be read only once, and have no name.
@@ -138,8 +146,8 @@ class Data:
         """The examples, `size` at a time.
 
         Args:
-          size: of each batch, at least 1; the last example fills up the last batch.
-          with_reference: outputs to compare with, all examples on the first axis.
+          size: the size of each batch, at least 1; the last example pads the last batch.
+          with_reference: outputs to compare with, with all examples on the first axis.
 
         Raises:
           TypeError: a batch has another form.
@@ -206,7 +214,7 @@ class Data:
 
 
 def _is_whole(source: Any) -> bool:
-    """Whether a source is all examples, not batches of them."""
+    """Whether a source holds all examples, rather than batches."""
     if isinstance(source, tuple):
         return _is_pair(source)
     return isinstance(source, Mapping | str | os.PathLike) or _is_array(source)
@@ -227,7 +235,7 @@ def _is_pair(source: Sequence[Any]) -> bool:
 
 
 def _whole(source: Any) -> Batch:
-    """Arrays as one batch."""
+    """Reads a source of all examples as one batch."""
     if isinstance(source, Batch):
         return source
     if isinstance(source, str | os.PathLike):
@@ -273,12 +281,12 @@ def _numbers(name: str, given: Any) -> np.ndarray:
 
 
 def refuse_nan(name: str, array: np.ndarray, start: int = 0) -> None:
-    """Raises ValueError at the first NaN.
+    """Raises ValueError if there is a NaN; the message has the place of the first.
 
     Args:
-      name: in the message.
-      array: the examples on the first axis.
-      start: how many examples came before.
+      name: the name of the array, for the message.
+      array: an array with the examples on the first axis.
+      start: the number of examples before this array.
     """
     if (at := first_nan(array)) is None:
         return
@@ -312,7 +320,7 @@ def _check_reference(reference: Sequence[np.ndarray], count: int, *, is_all: boo
 
 
 def _regrouped(parts: Iterable[Batch], size: int) -> Iterator[Batch]:
-    """The examples again, in batches of `size`; the last one may be smaller."""
+    """Regroups batches to batches of `size` examples; the last one may be smaller."""
     held: list[Batch] = []
     count = 0
     for part in parts:
@@ -342,7 +350,7 @@ def _slice(batch: Batch, start: int, end: int) -> Batch:
 
 
 def _filled(batch: Batch, size: int) -> Batch:
-    """A batch of `size` rows: the last example repeats, and does not count."""
+    """Pads a batch to `size` rows with the last example; padding does not count."""
 
     def fill(x: np.ndarray) -> np.ndarray:
         return filled(x, size)
@@ -352,7 +360,7 @@ def _filled(batch: Batch, size: int) -> Batch:
 
 
 def _each(function: Callable[..., np.ndarray], *batches: Batch) -> Batch:
-    """The first batch, with a function of the inputs and labels of all."""
+    """Applies a function to the matching inputs and labels of batches; returns one batch."""
     inputs = tuple(function(*xs) for xs in zip(*(b.inputs for b in batches), strict=True))
     labels = [b.labels for b in batches if b.labels is not None]
     return dataclasses.replace(

@@ -14,7 +14,7 @@ from tosajax.dtypes import DType
 
 
 def of_arrays(tree: Any) -> str:
-    """A digest of the arrays of a pytree, their types, shapes and places.
+    """A digest of the arrays of a pytree: their values, types, shapes and paths.
 
     Returns:
       64 hexadecimal digits.
@@ -34,15 +34,15 @@ def of_arrays(tree: Any) -> str:
 
 
 def of_text(*parts: str) -> str:
-    """A digest of texts in their order, 64 hexadecimal digits."""
+    """A digest of texts, in order; 64 hexadecimal digits."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def canonical(value: Any) -> str:
-    """A setting as text, the same for the same values; arrays are digests.
+    """A setting as canonical text, with arrays as digests.
 
-    Keys have no order, tuples are lists; 1, 1.0 and True differ, as they have different types in a
-    program.
+    The order of keys does not count, and tuples equal lists; 1, 1.0 and True differ, as they have
+    different types in a program.
 
     Raises:
       TypeError: a value is neither a number, a string, a bool, None, an array, an element type,
@@ -52,7 +52,7 @@ def canonical(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value for Python's `json`, which has NaN and infinities.
+    """Converts a value to types of Python's `json`, which has NaN and infinities.
 
     Raises:
       TypeError: see `canonical`.

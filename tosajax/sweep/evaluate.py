@@ -1,11 +1,11 @@
-"""Evaluation: many settings of one program over a data set, by one of four strategies.
+"""Evaluates many settings of one program on a data set, by one of four strategies.
 
-- "loop": one setting after another on the batch in memory; the fastest with XLA:CPU.
-- "map": `lax.map` over settings, within one program.
-- "vmap": side by side, for accelerators that one batch does not fill.
-- "sharded": settings and examples over a mesh of devices, of this host or of several.
+- "loop": one setting after another for each batch in memory; the fastest on XLA:CPU.
+- "map": `lax.map` over settings, inside one program.
+- "vmap": settings in parallel, for accelerators that one batch does not fill.
+- "sharded": settings and examples over a mesh of devices, of one host or several.
 
-All give the same numbers, as sums of metrics are exact.
+All strategies give the same numbers, as sums of metrics are exact.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class ReadError(Exception):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evaluator:
-    """A program, compiled at its first use, that measures settings on examples.
+    """A program that measures settings on examples; it is compiled at its first use.
 
     Args:
-      subject: that runs.
-      variant: of all settings.
+      subject: the subject that runs.
+      variant: the variant of all settings.
       fixed: arrays that all settings share.
-      metrics: to measure.
+      metrics: the metrics to measure.
       reference: a function of the data set's inputs that returns outputs to compare with; None
-        without outputs, or where they are stored.
+        without a reference, or if its outputs are stored.
       batch: examples at a time.
       strategy: one of STRATEGIES.
       chunk: settings at a time; any number for "loop".
-      mesh: for "sharded": the axes "settings" and "data".
+      mesh: the mesh for "sharded", with axes "settings" and "data".
       compiling: the context in which the program is compiled.
     """
 
@@ -81,12 +81,12 @@ class Evaluator:
     def run(
         self, settings: Sequence[Arrays], data: Data, stored: Sequence[np.ndarray] = ()
     ) -> tuple[list[dict[str, float]], int]:
-        """The metrics of settings, at most `chunk` of them, and the number of examples.
+        """The metrics of at most `chunk` settings, and the number of examples.
 
         Args:
-          settings: the arrays of each that are not fixed.
-          data: examples.
-          stored: reference outputs, all examples on the first axis.
+          settings: for each setting, its arrays that are not fixed.
+          data: the examples.
+          stored: the reference outputs, with all examples on the first axis.
 
         Raises:
           ReadError: the data cannot be read.
@@ -111,7 +111,7 @@ class Evaluator:
         return len(self._steps)
 
     def _placed(self, batch: Batch) -> tuple[Any, Any]:
-        """Inputs, and (labels, reference, flags of examples that count), on the devices."""
+        """The inputs, and (labels, reference, mask of examples that count), on the devices."""
         inputs = self.subject.accept(batch.inputs, self.batch)
         reference = batch.stored
         if self.reference is not None:
@@ -124,7 +124,7 @@ class Evaluator:
         return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("data")), placed)
 
     def _stacked(self, settings: Sequence[Arrays]) -> Any:
-        """The arrays of settings: a list for "loop", else stacked, with `chunk` rows."""
+        """The arrays of settings: a list for "loop", else stacked arrays with `chunk` rows."""
         if self.strategy == "loop":
             return [jax.tree.map(jnp.asarray, s) for s in settings]
         filled = [*settings, *(settings[-1],) * (self.chunk - len(settings))]
@@ -144,7 +144,7 @@ class Evaluator:
         return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("settings")), many)
 
     def _check_labels(self, shapes: Any, batch: Batch, data: Data, start: int) -> None:
-        """Checks all labels at the first batch if they are known, else those of each batch."""
+        """Checks all labels at the first batch if they are known, else the labels of each batch."""
         if batch.labels is None or (start and data.labels is not None):
             return
         labels = batch.labels[: batch.count] if data.labels is None else data.labels
@@ -164,7 +164,7 @@ class Evaluator:
         return Examples(tuple(outputs), labels, reference)
 
     def _compiled(self, varying: Any, state: Any, inputs: Any, examples: Any) -> Callable[..., Any]:
-        """(varying, state, inputs, examples) -> state."""
+        """The compiled function (varying, state, inputs, examples) -> state."""
         key = str(jax.tree.map(_shape, (inputs, examples)))
         if key not in self._steps:
             self._steps[key] = self._compile(varying, state, inputs, examples)
@@ -199,7 +199,7 @@ class Evaluator:
         """Adds the examples of a batch to the state of one setting."""
         labels, reference, counts = examples
         outputs = self._program(varying, *inputs)
-        # Without the barrier XLA fuses sums of the program into those of metrics.
+        # Without the barrier XLA fuses sums of the program with sums of metrics.
         outputs = lax.optimization_barrier(tuple(outputs))
         found = Examples(outputs, labels, reference)
         return measures.update(self.metrics, state, found, counts)
@@ -230,7 +230,7 @@ class Evaluator:
 
     @property
     def _share(self) -> int:
-        """Examples of a batch on each device."""
+        """The number of examples of a batch on each device."""
         return self.batch if self.mesh is None else self.batch // self.mesh.shape["data"]
 
     def _rows(self, state: Any, count: int) -> list[Any]:
@@ -247,7 +247,7 @@ def _read(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def mesh_of(devices: Sequence[Any], settings: int) -> Mesh:
-    """Devices as a mesh of settings and data: as many as fit go to settings, which need no sums."""
+    """A mesh of settings and data, with as many devices as possible on settings: no sums there."""
     count = len(devices)
     rows = max(n for n in range(1, count + 1) if count % n == 0 and n <= max(settings, 1))
     return Mesh(np.asarray(devices).reshape(rows, count // rows), ("settings", "data"))
@@ -268,12 +268,12 @@ def _vmapped(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _over_data(x: jax.Array) -> jax.Array:
-    """The values of all shards of a batch: totals, which have axes, add up."""
+    """Reduces the values of a batch's shards: adds totals, which have axes; else the greatest."""
     return lax.psum(x, "data") if x.ndim > 1 else lax.pmax(x, "data")
 
 
 def _over(mesh: Mesh, spec: PartitionSpec, x: Any) -> jax.Array:
-    """A global array: each device takes its part of the array that every process has."""
+    """A global array: each device takes its part of an array that every process holds."""
     host = np.asarray(x)
     return jax.make_array_from_callback(host.shape, NamedSharding(mesh, spec), lambda at: host[at])
 

@@ -1,8 +1,8 @@
-"""Exact sums on the device: whatever the order of the terms, and however they are shared out.
+"""Exact sums on the device, in any order and over any number of devices.
 
-A float32 is an integer of 24 bits times a power of two. The integers of each power have a sum of
-their own, in two halves of 12 bits, so that no bit is lost: batches, devices and hosts may add
-their parts in any order, and the total is the same to the last bit.
+A float32 is a 24-bit integer times a power of two. The integers of each power are summed
+separately, in two halves of 12 bits, so no bit is lost: batches, devices and hosts may add their
+parts in any order, and the total has the same bits.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-# Halves of 12 bits whose sum fits in int32.
+# The most 12-bit halves whose sum fits int32.
 _MOST_TERMS = 2**19
 _POWERS = 256
 _NOT_FINITE = 255
-_BITS = 16  # of the low word of a total
+_BITS = 16  # the width of the low word of a total
 
 
 def nothing() -> jax.Array:
-    """The total of no terms: int32 [2 words, 2 halves, 256 powers]."""
+    """The total of zero terms: int32 [2 words, 2 halves, 256 powers]."""
     return jnp.zeros((2, 2, _POWERS), jnp.int32)
 
 
 def add(total: jax.Array, values: jax.Array) -> jax.Array:
-    """A total with more terms.
+    """Adds terms to a total.
 
     Args:
       total: from `nothing` or `add`.
@@ -49,13 +49,13 @@ def add(total: jax.Array, values: jax.Array) -> jax.Array:
 
 
 def join(total: jax.Array, more: jax.Array) -> jax.Array:
-    """The total of the terms of two totals."""
+    """Adds two totals."""
     low = total[0] + more[0]
     return jnp.stack([low & (2**_BITS - 1), total[1] + more[1] + (low >> _BITS)])
 
 
 def value(total: np.ndarray) -> Fraction | float:
-    """The exact sum of a total; NaN where a term was not finite."""
+    """The exact sum of a total; NaN if a term was not finite."""
     words = np.asarray(total).astype(object)
     halves = words[0] + (words[1] << _BITS)
     sums = halves[0] + (halves[1] << 12)
@@ -66,7 +66,7 @@ def value(total: np.ndarray) -> Fraction | float:
 
 
 def _as_float32(values: jax.Array) -> list[jax.Array]:
-    """Float32 terms of the same sum."""
+    """Converts values to float32 terms with the same sum."""
     if values.dtype in (jnp.float32, jnp.bool_):
         return [values.astype(jnp.float32)]
     if values.dtype not in (jnp.int32, jnp.uint32):
@@ -76,7 +76,7 @@ def _as_float32(values: jax.Array) -> list[jax.Array]:
 
 
 def _halves(terms: jax.Array) -> jax.Array:
-    """Sums of the low and the high halves of the integers of each power."""
+    """Sums the low and the high halves of the integers of each power."""
     bits = lax.bitcast_convert_type(terms, jnp.int32)
     power = (bits >> 23) & 0xFF
     integer = (bits & 0x7FFFFF) | jnp.where(power > 0, 1 << 23, 0)

@@ -1,7 +1,7 @@
-"""Settings for workers of Ray: those of one machine compile once, and dead ones restart.
+"""Distributes settings to Ray workers: a machine compiles once, and dead workers restart.
 
-`pip install 'tosajax[ray]'`. Ray starts and restarts workers. Nothing that a worker is made of can
-be lost: it fetches the runner with its first part, and again after a restart. A runner that is lost
+`pip install 'tosajax[ray]'`. Ray starts and restarts workers. A worker fetches the runner with its
+first part, and again after a restart, so nothing it is made of can be lost. A runner that is lost
 with the machine that held it is stored again.
 """
 
@@ -24,16 +24,16 @@ try:
 except ImportError:  # Windows: workers compile side by side
     fcntl = None
 
-_RETRIES = 8  # of a part whose worker died, and of a runner that was lost
+_RETRIES = 8  # retries of a part whose worker died, and of a lost runner
 
-Part = tuple[Sequence[Any], Mapping[str, str], int]  # settings, what they share, the chunk
+Part = tuple[Sequence[Any], Mapping[str, str], int]  # settings, digests of fixed arrays, the chunk
 
 
 def connect(address: str | None) -> Any:
-    """The ray module, connected to a cluster, or to one on this machine that it starts.
+    """Connects Ray to a cluster, or starts one on this machine; returns the ray module.
 
     Args:
-      address: as for `ray.init`; None for this machine. An open connection is used as it is.
+      address: as for `ray.init`; None for this machine. An open connection is used.
 
     Raises:
       ImportError: Ray is not installed.
@@ -54,23 +54,23 @@ def evaluated(
     workers: int | None,
     say: Callable[[str], None],
 ) -> Iterator[list[dict[str, Any]]]:
-    """The rows of settings, part by part, as workers finish them.
+    """Yields the rows of settings, part by part, as workers finish them.
 
     Args:
       ray: from `connect`.
       runner: a `Runner`; workers get a copy.
-      groups: settings that share a program, the arrays that they share, and how many of them run
-        at a time.
-      workers: how many; by default, one for each CPU of the cluster.
-      say: shows a few words of progress.
+      groups: for each group, settings that share a program, the digests of arrays that they share,
+        and the number of settings that run at a time.
+      workers: the number of workers; by default, one for each CPU of the cluster.
+      say: shows a short text about progress.
 
     Raises:
-      RuntimeError: the runner was lost again and again.
+      RuntimeError: the runner was lost repeatedly.
     """
     count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
     waiting = deque(part for group in groups for part in _parts(*group, count))
     made = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_RETRIES)(_Worker)
-    # A worker is made of text: objects of the store may be lost, and the worker with them.
+    # A worker is created from text: objects in Ray's store may be lost, and the worker with them.
     folder = f"tosajax-{uuid.uuid4().hex}"
     idle = [made.remote(folder) for _ in range(min(count, len(waiting)))]
     crew = f"{len(idle)} worker{'' if len(idle) == 1 else 's'}"
@@ -96,10 +96,10 @@ def evaluated(
 
 
 class _Worker:
-    """Keeps the runner and its programs from one part to the next.
+    """A worker, which keeps the runner and its programs from one part to the next.
 
     Args:
-      folder: its name; workers of one machine share compiled programs in it.
+      folder: the name of a folder, in which workers of one machine share compiled programs.
     """
 
     def __init__(self, folder: str):
@@ -121,14 +121,14 @@ class _Worker:
     def _share_programs(self) -> None:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
-        # The process is ours, but a cache that the user has set stays.
+        # This process is the worker's own, but a cache that the user has set is kept.
         if not jax.config.values["jax_compilation_cache_dir"]:
             jax.config.update("jax_compilation_cache_dir", self._folder)
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lets one worker of a machine compile at a time: the others then find its programs."""
+        """Lets one worker of a machine compile at a time; the rest load its programs afterwards."""
         with open(os.path.join(self._folder, "lock"), "ab") as file:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -145,6 +145,6 @@ def _fetched(held: Any) -> Any:
 
 
 def _parts(group: Sequence[Any], fixed: Mapping[str, str], most: int, workers: int) -> list[Part]:
-    """A group in parts small enough for workers to end at about the same time."""
+    """Splits a group into parts, small enough for workers to finish at about the same time."""
     size = max(1, min(most, len(group) // (4 * workers)))
     return [(group[i : i + size], fixed, most) for i in range(0, len(group), size)]

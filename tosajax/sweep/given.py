@@ -1,4 +1,4 @@
-"""Arguments of a sweep: their types, and the objects made of them."""
+"""Arguments of a sweep: checks their types, and makes objects of them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ References = str | Callable[..., Any] | ArrayLike | Sequence[ArrayLike]
 def subject_of(
     model: Model, input_quant: Scales | None, output_quant: Scales | None, *, clip: bool = False
 ) -> Subject:
-    """The subject that runs a model.
+    """Makes the subject that runs a model.
 
     Raises:
-      TypeError: the model is of another type, or not a Graph where scales are given.
+      TypeError: the model is of another type, or scales are given and it is not a Graph.
     """
     if isinstance(model, Graph):
         return of_graph(model, input_quant=input_quant, output_quant=output_quant, clip=clip)
@@ -52,17 +52,17 @@ def subject_of(
 
 
 def data_of(data: Source | Data, allow_nan: bool) -> Data:
-    """The data set."""
+    """Makes the data set."""
     if not isinstance(data, Data):
         return Data(data, allow_nan=allow_nan)
     return data.with_nan() if allow_nan else data
 
 
 def check_settings(subject: Subject, configs: Space) -> None:
-    """Checks the names and values of all settings, and those that axes draw from.
+    """Checks the names and values of all settings, and the values and range ends of axes.
 
     Raises:
-      TypeError, ValueError: a name is not known, or its value is not possible.
+      TypeError, ValueError: a name is unknown, or a value is not possible.
     """
     for number, setting in enumerate(configs):
         try:
@@ -75,10 +75,10 @@ def check_settings(subject: Subject, configs: Space) -> None:
 
 
 def strategy_of(name: str, devices: Devices, are_given: bool) -> Strategy:
-    """The strategy of a name; "auto" goes by the devices.
+    """The strategy with a name; "auto" chooses by the devices.
 
     Raises:
-      ValueError: the strategy is not known, or not for several processes.
+      ValueError: the strategy is unknown, or does not support several processes.
     """
     if name == "auto":
         if jax.process_count() > 1 or (are_given and len(devices) > 1):
@@ -94,13 +94,13 @@ def strategy_of(name: str, devices: Devices, are_given: bool) -> Strategy:
 
 
 class Reference(NamedTuple):
-    """Outputs to compare with: a function of inputs, or the outputs of all examples, or neither.
+    """Outputs to compare with: from a function of inputs, or stored for all examples; or none.
 
     Args:
-      run: (*inputs) -> outputs, of a batch.
-      stored: outputs, all examples on the first axis.
-      digest: identifies them in a store.
-      given: from the user.
+      run: the function (*inputs) -> outputs, for a batch.
+      stored: outputs with all examples on the first axis.
+      digest: identifies the reference in a store.
+      given: the user's argument.
     """
 
     run: Callable[..., Any] | None = None
@@ -112,7 +112,7 @@ class Reference(NamedTuple):
 def reference_of(
     subject: Subject, given: References | None, *, allow_nan: bool = False
 ) -> Reference:
-    """The reference of a sweep.
+    """Makes the reference of a sweep.
 
     Raises:
       ValueError: "float" for a model without a float graph, or an array has NaN.

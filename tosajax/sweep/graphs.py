@@ -1,4 +1,4 @@
-"""Graphs as subjects of sweeps: other constants, rounding modes and rewrites."""
+"""Graphs as subjects of sweeps: settings change constants, rounding modes and apply rewrites."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from tosajax.sweep.subject import (
 from tosajax.validation import check_form, validate_formed
 
 _ROUNDING_KEY = "rounding mode"
-_ROUNDINGS = ("single", "double")  # "inexact" cannot be traced beside them
+_ROUNDINGS = ("single", "double")  # "inexact" is not in the traced choice
 
 
 class _Quantization(NamedTuple):
-    """The scales of inputs and outputs by tensor name, where real values stand for integers."""
+    """The scales of inputs and outputs whose integers represent real values, by tensor name."""
 
     inputs: Mapping[str, QParams]
     outputs: Mapping[str, QParams]
@@ -68,19 +68,19 @@ _WIDTHS = {
 }
 
 
-# The tensors of each axis of bits that may be given layer by layer.
+# The kind of tensors of each axis of bits that may be given by layer.
 _TENSORS: dict[str, layers.Tensors] = {"weight_bits": "weights", "act_bits": "activations"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GraphSubject:
-    """A graph whose constants may differ between settings; see `of_graph`."""
+    """A graph as a subject; settings may change its constants. See `of_graph`."""
 
     graph: Graph
     quantization: _Quantization
     rewrites: Mapping[str, Rewrite]
     clip: bool = False
-    # Names of structures by outline, and a graph of each.
+    # Names of structures by outline, and one graph of each structure.
     _outlines: dict[Any, str] = dataclasses.field(default_factory=dict, init=False, repr=False)
     _structures: dict[str, Graph] = dataclasses.field(default_factory=dict, init=False, repr=False)
     _clippings: dict[str, Clipping] = dataclasses.field(
@@ -108,13 +108,13 @@ class GraphSubject:
             elif name == "rounding":
                 _rounding(value)
             elif self.rewrites[name] is _REWRITES.get(name):
-                self._check_value(name, value)  # rewrites of the user check theirs
+                self._check_value(name, value)  # the user's rewrites check their own values
 
     def _check_constant(self, setting: Setting, name: str, value: Any) -> None:
         graph = self.graph
         if name not in graph.tensors:
             try:
-                graph = self._rewritten(setting)  # it has other constants
+                graph = self._rewritten(setting)  # a rewritten graph has other constants
             except Exception:
                 return  # a fault of the setting, not of the name
         known = ("rounding", *self.rewrites)
@@ -147,7 +147,7 @@ class GraphSubject:
 
     @functools.cached_property
     def _most(self) -> dict[str, int]:
-        """The greatest value of each axis of bits; 0 where the graph has no tensor for it."""
+        """The greatest value of each axis of bits; 0 if the graph has no tensor for it."""
         tables = [n.inputs[0] for part in self.graph.walk() for n in part.nodes if n.op == "TABLE"]
         tensors = {name: t for part in self.graph.walk() for name, t in part.tensors.items()}
         # 256 entries for INT8, 2**9 steps for INT16.
@@ -177,11 +177,11 @@ class GraphSubject:
         return Prepared(variant, {**_constants(graph), **arrays})
 
     def _structure(self, graph: Graph) -> str:
-        """A name shared by graphs that differ in constants alone."""
+        """A name that graphs share if they differ only in constants."""
         constants = _constants(graph)
         outline = _outline(graph, constants)
         if outline not in self._outlines:
-            # Slow, as it writes the whole graph: once for each structure.
+            # Slow, as it serializes the whole graph: once for each structure.
             tensors = dict(graph.tensors)
             for name, values in constants.items():
                 tensors[name] = dataclasses.replace(tensors[name], values=np.zeros_like(values))
@@ -224,7 +224,7 @@ class GraphSubject:
         return accepted(self.graph, (), [*integers, *rest], batch, lambda: self._unsigned)
 
     def _integers(self, tensor: Tensor, x: np.ndarray) -> np.ndarray:
-        """An input as integers, where it is real and has a scale; warns at the first batch."""
+        """Quantizes an input that is real and has a scale; warns only at the first batch."""
         known = self.quantization.input_scales.get(tensor.name)
         if known is None or x.dtype.kind != "f":
             return x
@@ -258,30 +258,43 @@ def of_graph(
     rewrites: Mapping[str, Rewrite] | None = None,
     clip: bool = False,
 ) -> GraphSubject:
-    """A graph of fixed or open batch. The keys of its settings are
+    """Makes the subject of a graph with a fixed or open batch. The keys of its settings are
 
-    - "rounding": "single" or "double", of every RESCALE that can have both;
-    - "weight_bits", "act_bits", "table_bits", "scale_bits", "float": the value for the rewrite of
-      `tosajax.rewrite`; they apply in this order. The first two are a number for all layers, or
-      {layer: number}, where a layer is the name of a node's output, else a regular expression that
-      is found in outputs and locations; a later one overrides an earlier one;
-    - the name of a CONST tensor: an array in its place (weights, multipliers, shifts, zero
+    - "rounding": "single" or "double", for every RESCALE that can have both;
+    - "weight_bits", "act_bits", "table_bits", "scale_bits", "float": the argument of a rewrite of
+      `tosajax.rewrite`; rewrites apply in this order. The first two are a number for all layers, or
+      {layer: number}; a layer is the name of a node's output, or else a regular expression that is
+      searched for in outputs and locations; later entries override earlier ones;
+    - the name of a CONST tensor: an array that replaces it (weights, multipliers, shifts, zero
       points, tables).
 
-    Graphs that differ in constants alone share a program. A value of None changes nothing.
+    Graphs that differ only in constants share a program. A value of None changes nothing.
 
     Args:
       graph: legal.
-      input_quant: (scale, zero_point) of the input, or a list with one or None for each input, by
-        which real values of the data set are quantized.
-      output_quant: (scale, zero_point) of outputs in this form, so that metrics get real values.
-      rewrites: functions (graph, value) -> graph of other keys.
-      clip: saturate real values in silence, however many are beyond the range of their scale; by
-        default more than 1 % of them are an error, and fewer a warning.
+      input_quant: the (scale, zero_point) of the input, by which real values of the data set are
+        quantized; for several inputs, a list with a pair or None for each.
+      output_quant: the same for outputs, whose real values metrics then get.
+      rewrites: functions (graph, value) -> graph for additional keys.
+      clip: whether real values beyond the range of their scale saturate without a message; by
+        default, more than 1 % of them are an error, and fewer a warning.
 
     Raises:
       TosaError: the graph is illegal.
       ValueError: no input can carry a batch, or there are more or fewer scales than tensors.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import sweep
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT32, (1, 2))
+      >>> y = b.op("ADD", x, b.const([[0, 0]], tosajax.DType.INT32, name="bias"))
+      >>> subject = sweep.of_graph(b.graph([y]))
+      >>> configs = [{}, {"bias": np.int32([[0, 3]])}]
+      >>> data = np.int32([[5, 4], [3, 1]]), np.int32([1, 1])
+      >>> [row["accuracy"] for row in sweep.Sweep(subject, data, configs=configs).run()]
+      [0.0, 1.0]
     """
     check_form(graph)
     everything = Target.everything()
@@ -297,7 +310,7 @@ def of_graph(
 
 
 def _most_bits(graph: Graph, tensors: layers.Tensors) -> int:
-    """The most bits of the tensors that `rewrite.bits` rounds; 0 where there are none."""
+    """The most bits of a tensor that `rewrite.bits` rounds; 0 if there is none."""
     found = (t.dtype.bits for _, each in rounded_by_bits(graph, tensors) for t in each)
     return max(found, default=0)
 
@@ -308,7 +321,7 @@ def _constants(graph: Graph) -> dict[str, np.ndarray]:
 
 
 def _outline(graph: Graph, constants: Collection[str] = ()) -> tuple[Any, ...]:
-    """A graph without the values of constants, to compare."""
+    """A graph without the values of constants, for comparison."""
     tensors = [
         (t.name, t.dtype, t.shape, t.variable, _held(None if name in constants else t.values))
         for name, t in graph.tensors.items()

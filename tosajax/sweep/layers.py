@@ -1,6 +1,6 @@
 """Bits of single layers of a graph, and costs: bytes of weights, multiply-accumulates.
 
-A layer is a node whose weights or output `rewrite.bits` rounds; its name is that of its output.
+A layer is a node whose weights or output `rewrite.bits` rounds, named by its output.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tosajax.runtime.batching import with_batch
 from tosajax.spec.target import Target
 
 Tensors = Literal["activations", "weights"]
-# Bits of all layers, or by name or regular expression.
+# A number of bits for all layers, or numbers by layer name or regular expression.
 Bits = int | Mapping[str, int]
 
-COSTS = ("weight_bytes", "macs")  # of a setting
+COSTS = ("weight_bytes", "macs")  # the costs of a setting
 
 
 def layers(graph: Graph, tensors: Tensors) -> list[str]:
@@ -33,16 +33,16 @@ def layers(graph: Graph, tensors: Tensors) -> list[str]:
 
 
 def bits_by_layer(graph: Graph, tensors: Tensors, bits: Bits) -> dict[str, int]:
-    """The bits of each layer that a setting names; a later one overrides an earlier one.
+    """The bits of each layer that a setting names; later entries override earlier ones.
 
     Args:
       graph: legal.
       tensors: "activations" or "weights".
-      bits: for all layers; or by the name of a layer, else by a regular expression that is found in
-        the outputs or the locations of layers.
+      bits: a number for all layers; or numbers by the name of a layer, or else by a regular
+        expression that is searched for in outputs and locations of layers.
 
     Raises:
-      ValueError: no layer matches, or an expression is none.
+      ValueError: no layer matches, or a regular expression is malformed.
     """
     nodes = {node.outputs[0]: node for node, _ in rounded_by_bits(graph, tensors)}
     if not isinstance(bits, Mapping):
@@ -60,7 +60,7 @@ def bits_by_layer(graph: Graph, tensors: Tensors, bits: Bits) -> dict[str, int]:
 
 
 def with_bits(graph: Graph, tensors: Tensors, bits: Bits) -> Graph:
-    """The graph with fewer bits in all layers, or in those that a setting names."""
+    """The graph with fewer bits in all layers, or in the layers that a setting names."""
     if not isinstance(bits, Mapping):
         return rewrite.bits(graph, bits, tensors=tensors)
     alike: dict[int, list[str]] = defaultdict(list)
@@ -72,7 +72,7 @@ def with_bits(graph: Graph, tensors: Tensors, bits: Bits) -> Graph:
 
 
 def weight_bytes(graph: Graph, bits: Bits | None = None) -> float:
-    """The bytes of the constants that a graph multiplies by, if each has its bits and no more."""
+    """The size of a graph's weights in bytes, with each weight stored in exactly its bits."""
     chosen = {} if bits is None else bits_by_layer(graph, "weights", bits)
     found = {}
     for node, weights in rounded_by_bits(graph, "weights"):
@@ -89,5 +89,5 @@ def macs(graph: Graph) -> int:
 
 
 def costs(graph: Graph, setting: Mapping[str, Any]) -> dict[str, float]:
-    """The COSTS of a graph that has been rewritten by a setting."""
+    """The COSTS of a graph that was rewritten by a setting."""
     return {"weight_bytes": weight_bytes(graph, setting.get("weight_bits")), "macs": macs(graph)}

@@ -1,10 +1,10 @@
 """Metrics: numbers that rate the outputs of a setting.
 
-A metric measures examples on the device. Its values are summed exactly or the greatest is taken, so
-that a row of a sweep does not depend on batches, strategies or devices.
+A metric measures examples on the device. Its values are summed exactly, or the greatest is taken,
+so a row of a sweep does not depend on batches, strategies or devices.
 
-Scores are the elements of an output, one row for each example. NaN is not a score: it is not the
-highest, and an example whose own score is NaN is not right.
+Scores are the elements of an output, one row for each example. NaN is not a score: it is never the
+highest, and an example whose label has the score NaN counts as wrong.
 """
 
 from __future__ import annotations
@@ -27,9 +27,16 @@ class Examples(NamedTuple):
     """Examples for a metric to measure.
 
     Args:
-      outputs: of the setting, each with the examples on the first axis.
-      labels: of the data set, the examples on the first axis; None if it has none.
+      outputs: the setting's outputs, each with the examples on the first axis.
+      labels: the data set's labels, with the examples on the first axis; None if it has none.
       reference: outputs to compare with; None if there are none.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import sweep
+      >>> examples = sweep.Examples((jnp.float32([[1, 2], [4, 3]]),), jnp.int32([1, 1]), None)
+      >>> sweep.accuracy().measure(examples)["good"].values.tolist()
+      [True, False]
     """
 
     outputs: tuple[jax.Array, ...]
@@ -38,13 +45,33 @@ class Examples(NamedTuple):
 
 
 class Total(NamedTuple):
-    """Values to be summed exactly: float32, int32, uint32 or bool, examples on the first axis."""
+    """Values to be summed exactly: float32, int32, uint32 or bool, examples on the first axis.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> def measure(examples):
+      ...     return {"sum": sweep.Total(jnp.sum(examples.outputs[0], axis=1))}
+      >>> total = sweep.Metric("total", measure, lambda found, count: float(found["sum"]))
+      >>> sweep.Sweep(lambda setting, x: x, np.float32([[1, 5], [3, 2]]), [total]).run()[0]["total"]
+      11.0
+    """
 
     values: jax.Array
 
 
 class Greatest(NamedTuple):
-    """Values of which the greatest counts, NaN above all: types as of `Total`, not negative."""
+    """Values whose maximum counts, with NaN above all numbers: not negative, types as in `Total`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import sweep
+      >>> reference = (jnp.int32([[7, 1]]),)
+      >>> examples = sweep.Examples((jnp.int32([[5, 2]]),), None, reference)
+      >>> sweep.max_lsb().measure(examples)["difference"].values.max().item()
+      2
+    """
 
     values: jax.Array
 
@@ -57,13 +84,24 @@ class Metric:
     """A number that rates the outputs of a setting.
 
     Args:
-      name: of the column; it identifies results in a store.
-      measure: from Examples to Totals and Greatests by name; pure, compiled. Examples that fill up
-        a batch are measured, but do not count.
-      finish: from the final value of each, by name, and the number of examples to the metric.
+      name: the name of the column; it identifies results in a store.
+      measure: a pure function from Examples to Totals and Greatests by name, which is compiled.
+        Examples that pad a batch are measured, but do not count.
+      finish: a function of the final values, by name, and the number of examples; returns the
+        metric.
       needs: "labels", "reference", or both.
-      classes: the output that has a score for each class, if labels are classes: any other label is
-        an error. None where labels are not classes.
+      classes: the index of the output with a score for each class, if labels are classes; other
+        labels are then an error. None if labels are not classes.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> def measure(examples):
+      ...     return {"largest": sweep.Greatest(jnp.max(examples.outputs[0], axis=1))}
+      >>> peak = sweep.Metric("peak", measure, lambda found, count: float(found["largest"]))
+      >>> sweep.Sweep(lambda setting, x: x, np.float32([[1, 5], [3, 2]]), [peak]).run()[0]["peak"]
+      5.0
     """
 
     name: str
@@ -74,16 +112,24 @@ class Metric:
 
 
 def accuracy(output: int = 0) -> Metric:
-    """The share of examples whose label has the highest score, the first of equal ones.
+    """The share of examples whose label has the highest score; of equal scores, the first counts.
 
     Args:
       output: see `top_k`.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> scores, labels = np.float32([[1, 2, 3], [6, 5, 4]]), np.int32([1, 0])
+      >>> run = sweep.Sweep(lambda setting, x: x, (scores, labels), [sweep.accuracy()])
+      >>> run.run()[0]["accuracy"]
+      0.5
     """
     return dataclasses.replace(top_k(1, output), name=_name("accuracy", output))
 
 
 def top_k(k: int, output: int = 0) -> Metric:
-    """The share of examples whose label is among the k highest scores; of equal ones, the first.
+    """The share of examples whose label is among the k highest scores; first ones win ties.
 
     Args:
       k: at least 1.
@@ -92,6 +138,13 @@ def top_k(k: int, output: int = 0) -> Metric:
 
     Raises:
       ValueError: k is less than 1.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> scores, labels = np.float32([[1, 2, 3], [6, 5, 4]]), np.int32([1, 2])
+      >>> sweep.Sweep(lambda setting, x: x, (scores, labels), [sweep.top_k(2)]).run()[0]["top_2"]
+      0.5
     """
     if k < 1:
         raise ValueError(f"top_k: k is {k}, expected at least 1")
@@ -105,9 +158,17 @@ def top_k(k: int, output: int = 0) -> Metric:
 
 
 def agreement(output: int = 0) -> Metric:
-    """The share of examples whose highest score is also that of the reference.
+    """The share of examples whose highest score has the same index in the reference.
 
-    A reference that has NaN agrees with nothing.
+    A reference with NaN agrees with nothing.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x, reference = np.float32([[1, 2], [4, 3]]), np.float32([[1, 2], [3, 4]])
+      >>> run = sweep.Sweep(lambda setting, x: x, x, [sweep.agreement()], reference=reference)
+      >>> run.run()[0]["agreement"]
+      0.5
     """
 
     def measure(examples: Examples) -> dict[str, Total]:
@@ -121,15 +182,23 @@ def agreement(output: int = 0) -> Metric:
 
 
 def mcnemar(output: int = 0) -> Metric:
-    """McNemar's exact test: how likely the setting and the reference are equally often right.
+    """The p-value of McNemar's exact test that setting and reference have the same accuracy.
 
-    Both see the same examples, of which only those count that one of them gets right and the other
-    wrong. If neither is better, each of these falls to either side like a coin. The metric is the
-    two-sided p-value: below 0.05, say, accuracy differs from that of the reference. Of many
-    settings, one in twenty falls below by chance.
+    Only examples count that exactly one of the two classifies correctly. If both are equally good,
+    each such example is correct for either one with probability 1/2. The metric is the two-sided
+    p-value: below 0.05, say, the accuracies differ. Of many settings, one in twenty is below 0.05
+    by chance.
 
     Args:
       output: see `top_k`.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x, labels = np.eye(8, dtype=np.float32), np.arange(8)
+      >>> run = sweep.Sweep(lambda setting, x: x, (x, labels), [sweep.mcnemar()], reference=-x)
+      >>> round(run.run()[0]["mcnemar"], 6)  # 2 / 2**8
+      0.007813
     """
 
     def measure(examples: Examples) -> dict[str, Total]:
@@ -148,7 +217,7 @@ def mcnemar(output: int = 0) -> Metric:
 
 
 def _log_binomial(n: int, k: int) -> float:
-    """The logarithm of the probability of k heads in n throws."""
+    """The logarithm of the probability of k heads in n coin tosses."""
     ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
     return ways - n * math.log(2)
 
@@ -159,6 +228,14 @@ def sqnr(output: int = 0) -> Metric:
     inf without noise, -inf with noise but no signal. Squares are rounded to float32 and summed
     exactly: magnitudes below 1e-19 may be lost, and above 1e19 the result is NaN.
     Differences of integers are exact.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x = np.float32([[1, 2]])
+      >>> run = sweep.Sweep(lambda setting, x: x * 1.1, x, [sweep.sqnr()], reference=x)
+      >>> round(run.run()[0]["sqnr"], 3)
+      20.0
     """
 
     def measure(examples: Examples) -> dict[str, Total]:
@@ -184,6 +261,14 @@ def cosine(output: int = 0) -> Metric:
     """The cosine of the angle between all outputs and the reference; NaN if one is all 0.
 
     Products are rounded to float32, and summed exactly; magnitudes as with `sqnr`.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x, reference = np.float32([[1, 0]]), np.float32([[0, 5]])
+      >>> run = sweep.Sweep(lambda setting, x: x, x, [sweep.cosine()], reference=reference)
+      >>> run.run()[0]["cosine"]
+      0.0
     """
 
     def measure(examples: Examples) -> dict[str, Total]:
@@ -201,9 +286,17 @@ def cosine(output: int = 0) -> Metric:
 
 
 def mean_lsb(output: int = 0) -> Metric:
-    """The mean difference from the reference over elements, without signs: of integers, in steps.
+    """The mean absolute difference from the reference over elements; for integers, in steps.
 
     Integers of up to 32 bits are exact; others are float32 first.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x, reference = np.int8([[1, 2]]), np.int8([[1, 5]])
+      >>> run = sweep.Sweep(lambda setting, x: x, x, [sweep.mean_lsb()], reference=reference)
+      >>> run.run()[0]["mean_lsb"]
+      1.5
     """
 
     def measure(examples: Examples) -> dict[str, Total]:
@@ -220,9 +313,17 @@ def mean_lsb(output: int = 0) -> Metric:
 
 
 def max_lsb(output: int = 0) -> Metric:
-    """The greatest difference from the reference, without signs: of integers, in steps.
+    """The greatest absolute difference from the reference; for integers, in steps.
 
     Integers of up to 32 bits are exact; others are float32 first.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x, reference = np.int8([[1, 2]]), np.int8([[1, 5]])
+      >>> run = sweep.Sweep(lambda setting, x: x, x, [sweep.max_lsb()], reference=reference)
+      >>> run.run()[0]["max_lsb"]
+      3.0
     """
 
     def measure(examples: Examples) -> dict[str, Greatest]:
@@ -235,12 +336,21 @@ def max_lsb(output: int = 0) -> Metric:
 
 
 def mean(name: str, function: Callable[[Examples], jax.Array], *needs: str) -> Metric:
-    """A metric of the user's: the mean of a function over examples.
+    """Makes a metric of a function: its mean over examples.
 
     Args:
-      name: of the column; it identifies results in a store: another function needs another name.
-      function: from Examples to one value for each: float32, int32, uint32 or bool.
+      name: the name of the column. It identifies results in a store, so each function needs its
+        own name.
+      function: returns one value for each of the Examples: float32, int32, uint32 or bool.
       needs: "labels", "reference", or both.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> peak = sweep.mean("peak", lambda examples: jnp.max(examples.outputs[0], axis=1))
+      >>> sweep.Sweep(lambda setting, x: x, np.float32([[1, 5], [3, 2]]), [peak]).run()[0]["peak"]
+      4.0
     """
 
     def measure(examples: Examples) -> dict[str, Total]:
@@ -254,19 +364,19 @@ def mean(name: str, function: Callable[[Examples], jax.Array], *needs: str) -> M
 
 
 _NAMED = {f.__name__: f for f in (accuracy, agreement, mcnemar, sqnr, cosine, mean_lsb, max_lsb)}
-_SHARES = ("accuracy", "top_", "agreement")  # beginnings of names
+_SHARES = ("accuracy", "top_", "agreement")  # prefixes of names
 
 
 def is_share(name: str) -> bool:
-    """Whether a metric of `named` is a share of examples."""
+    """Whether a metric, by its name for `named`, is a share of examples."""
     return name.startswith(_SHARES)
 
 
 def named(metrics: Sequence[str | Metric]) -> tuple[Metric, ...]:
-    """Metrics by their names; "top_3" is `top_k(3)`.
+    """Looks up metrics by name; "top_3" is `top_k(3)`.
 
     Raises:
-      ValueError: a metric is not known, or two have one name.
+      ValueError: a metric is unknown, or two metrics have the same name.
     """
     found = tuple(m if isinstance(m, Metric) else _by_name(m) for m in metrics)
     names = [m.name for m in found]
@@ -287,15 +397,15 @@ def _by_name(name: str) -> Metric:
 
 
 def check_kind_of_labels(metrics: Sequence[Metric], first: np.ndarray) -> None:
-    """Checks the type and shape of labels that metrics take for classes.
+    """Checks the type and shape of labels, if metrics use them as classes.
 
     Args:
-      metrics: to be measured.
+      metrics: the metrics to measure.
       first: the labels of one example.
 
     Raises:
-      TypeError: they are not integers.
-      ValueError: there are several for an example.
+      TypeError: the labels are not integers.
+      ValueError: an example has several labels.
     """
     names = ", ".join(m.name for m in metrics if m.classes is not None)
     if names and first.dtype.kind not in "iu":
@@ -315,10 +425,10 @@ def check_classes(
     """Checks that labels are classes of the outputs.
 
     Args:
-      metrics: to be measured.
-      examples: like those to be measured; arrays or `jax.ShapeDtypeStruct`.
+      metrics: the metrics to measure.
+      examples: examples of the same shapes and types; arrays or `jax.ShapeDtypeStruct`.
       labels: integers.
-      start: how many examples came before.
+      start: the number of examples before these.
 
     Raises:
       ValueError: a label is negative, or not below the number of classes.
@@ -343,11 +453,11 @@ State = dict[str, dict[str, jax.Array]]
 
 
 def start(metrics: Sequence[Metric], examples: Examples) -> State:
-    """The state before any example.
+    """The state before the first example.
 
     Args:
-      metrics: to start.
-      examples: like those to be measured; arrays or `jax.ShapeDtypeStruct`.
+      metrics: the metrics to measure.
+      examples: examples of the same shapes and types; arrays or `jax.ShapeDtypeStruct`.
     """
     found: State = {}
     for metric in metrics:
@@ -360,13 +470,13 @@ def start(metrics: Sequence[Metric], examples: Examples) -> State:
 
 
 def update(metrics: Sequence[Metric], state: State, examples: Examples, counts: jax.Array) -> State:
-    """The state with more examples.
+    """Adds examples to a state.
 
     Args:
-      metrics: of the state.
-      state: so far.
-      examples: to measure.
-      counts: bool [examples]; false for those that fill up a batch.
+      metrics: the metrics of the state.
+      state: the state so far.
+      examples: the examples to measure.
+      counts: bool [examples]; false for padding.
 
     Raises:
       TypeError: the values of a total have a type that `Total` does not take.
@@ -382,7 +492,7 @@ def update(metrics: Sequence[Metric], state: State, examples: Examples, counts: 
 
 
 def join(metrics: Sequence[Metric], state: State, more: State) -> State:
-    """The state of the examples of two states."""
+    """Joins two states of different examples."""
 
     def both(ours: jax.Array, theirs: jax.Array) -> jax.Array:
         return exact.join(ours, theirs) if ours.ndim else jnp.maximum(ours, theirs)
@@ -393,12 +503,12 @@ def join(metrics: Sequence[Metric], state: State, more: State) -> State:
 def finish(
     metrics: Sequence[Metric], state: Mapping[str, Mapping[str, np.ndarray]], count: int
 ) -> dict[str, float]:
-    """The metrics, by name.
+    """The values of the metrics, by name.
 
     Args:
-      metrics: of the state.
-      state: NumPy arrays.
-      count: of examples that counted, at least 1.
+      metrics: the metrics of the state.
+      state: a state of NumPy arrays.
+      count: the number of examples that counted, at least 1.
     """
     return {m.name: float(m.finish(_found(state[m.name]), count)) for m in metrics}
 
@@ -436,7 +546,7 @@ def _name(metric: str, output: int) -> str:
 
 
 def _is_among(k: int, scores: jax.Array, labels: jax.Array) -> jax.Array:
-    """Whether the score of a label is among the k highest, the first of equal ones: bool [n]."""
+    """Whether a label's score is among the k highest; first ones win ties. bool [n]."""
     is_class = (labels >= 0) & (labels < scores.shape[1])
     own = jnp.where(is_class, labels, 0)[:, None]
     mine = jnp.take_along_axis(scores, own, axis=1)
@@ -447,7 +557,7 @@ def _is_among(k: int, scores: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def _rows(scores: jax.Array) -> jax.Array:
-    """One row of scores for each example."""
+    """Reshapes scores to one row for each example."""
     if scores.ndim < 2:
         raise ValueError(f"scores of shape {scores.shape}, expected (examples, classes)")
     return scores.reshape(scores.shape[0], -1)
@@ -472,7 +582,7 @@ def _output(examples: Examples, output: int) -> jax.Array:
 
 
 def _pair(examples: Examples, output: int) -> tuple[jax.Array, jax.Array]:
-    """An output and the reference for it: of one shape, axes of 1 apart."""
+    """An output and its reference; shapes may differ in axes of size 1."""
     if examples.reference is None:
         raise ValueError("there is no reference")
     if not 0 <= output < len(examples.reference):
@@ -488,7 +598,7 @@ def _long_axes(x: jax.Array) -> tuple[int, ...]:
 
 
 def _difference(ours: jax.Array, theirs: jax.Array) -> jax.Array:
-    """|ours - theirs|: uint32 of integers of up to 32 bits, else float32."""
+    """|ours - theirs|: uint32 for integers of up to 32 bits, else float32."""
     for wide in (jnp.int32, jnp.uint32):
         if all(_fits(x.dtype, wide) for x in (ours, theirs)):
             ours, theirs = ours.astype(wide), theirs.astype(wide)
@@ -496,12 +606,12 @@ def _difference(ours: jax.Array, theirs: jax.Array) -> jax.Array:
     else:
         return jnp.abs(ours.astype(jnp.float32) - theirs.astype(jnp.float32))
     least, most = jnp.minimum(ours, theirs), jnp.maximum(ours, theirs)
-    # The difference of two int32 is not an int32, but a uint32.
+    # The absolute difference of two int32 fits uint32, not int32.
     return most.astype(jnp.uint32) - least.astype(jnp.uint32)
 
 
 def _fits(dtype: Any, wide: Any) -> bool:
-    """Whether a type holds integers that another also holds."""
+    """Whether all integers of a type fit another type."""
     if not jnp.issubdtype(dtype, jnp.integer):
         return False
     narrow, wide = jnp.iinfo(dtype), jnp.iinfo(wide)

@@ -1,4 +1,4 @@
-"""Quantized models as subjects of sweeps: other bits and ranges."""
+"""Quantized models as subjects of sweeps: settings change bits and ranges."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ import numpy as np
 from tosajax import quant
 from tosajax.arguments.names import near
 from tosajax.grad.qtensor import QTensor, payload
+from tosajax.graph import Quantization, Tensor
+from tosajax.graph.quantization import Clipping, quantize
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.quant import Observed, QModel, mean_bits, sample_tables
+from tosajax.quant.freezing import quantizations
 from tosajax.quant.graphs.blocks import graph_keys
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.ranges.observers import check_percentile
@@ -34,12 +37,14 @@ from tosajax.sweep.subject import Arrays, Prepared, Variant, check_name, made_an
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ModelSubject:
-    """A quantized model; see `of_model`."""
+    """A quantized model as a subject; see `of_model`."""
 
     model: QModel
     params: Params
     observed: Observed | None
     change: Callable[[QModel, Params, Setting], Params] | None
+    # Inputs whose first batch was looked at.
+    _seen: set[str] = dataclasses.field(default_factory=set, init=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return made_anew(self)
@@ -93,7 +98,7 @@ class ModelSubject:
         """The parameters of a setting.
 
         Raises:
-          ValueError: it has an unknown key or a wrong value.
+          ValueError: the setting has an unknown key or a wrong value.
         """
         setting = dict(setting)
         params = self.params
@@ -140,14 +145,35 @@ class ModelSubject:
 
     @functools.cached_property
     def _qparams_of_bits(self) -> Callable[..., Any]:
-        """The scales of tensors with other bits: one small program for the same tensors."""
+        """A jitted function of new bits that returns scales; one program for the same tensors."""
         return jax.jit(functools.partial(qparams_of_bits, self.model))
 
     def program(self, variant: Variant, fixed: Arrays, batch: int) -> Callable[..., Any]:
         return graph_program(self.model.graph, self.model.plan.bound_keys, fixed, batch)
 
     def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
+        for tensor, x in zip(self.model.graph.input_tensors, inputs, strict=False):
+            if tensor.name not in self._seen:
+                self._warn_of_clipping(tensor, np.asarray(x))
+                self._seen.add(tensor.name)
         return accepted(self.model.graph, self.model.owners, inputs, batch, lambda: self._unsigned)
+
+    def _warn_of_clipping(self, tensor: Tensor, x: np.ndarray) -> None:
+        """Warns where the model saturates so many real elements that a graph would refuse them.
+
+        By its scales before any setting. That is not an error, and fewer are not worth a warning:
+        ranges are calibrated, and settings may choose narrower ones.
+        """
+        known = self._scales.get(tensor.name)
+        if known is not None and x.dtype.kind == "f" and not np.isnan(x).any():
+            clipping = Clipping(tensor, known)
+            quantize(x, tensor, known, clipping=clipping)
+            if clipping.is_large:
+                clipping.warn()
+
+    @functools.cached_property
+    def _scales(self) -> Mapping[str, Quantization]:
+        return quantizations(self.model.plan, self.params["qparams"], self.model.graph)
 
     @functools.cached_property
     def _unsigned(self) -> set[str]:
@@ -189,21 +215,32 @@ def of_model(
     observed: Observed | None = None,
     settle: Callable[[QModel, Params, Setting], Params] | None = None,
 ) -> ModelSubject:
-    """The frozen graph of a quantized model. The keys of its settings are
+    """Makes the subject of a quantized model, frozen. The keys of its settings are
 
-    - "weight_bits", "act_bits", "bits" (of weights, of activations, of both): a number for all of
-      them, or {regular expression: number}, a later one overriding an earlier one; None leaves
-      them unchanged;
-    - "percentile": of the activations' ranges.
+    - "weight_bits", "act_bits", "bits" (for weights, activations, both): a number for all tensors,
+      or {regular expression: number}, in which later entries override earlier ones; None changes
+      nothing;
+    - "percentile": the percentile of the activations' ranges.
 
     Args:
       model: from `quant.prepare` or `quant.lift`.
-      params: for it.
+      params: the model's parameters.
       observed: from `quant.observe`, for "percentile".
-      settle: (model, params, setting) -> params, in place of all keys but "percentile".
+      settle: a function (model, params, setting) -> params that replaces all keys but "percentile".
 
     Raises:
       UnsupportedError: parameters of the model are inside a loop or a branch.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant, sweep
+      >>> x, labels = np.eye(4, dtype=np.float32), np.arange(4)
+      >>> model = quant.prepare(lambda x: x @ np.eye(4, dtype=np.float32), example_args=[x[:1]])
+      >>> params = quant.calibrate(model, [x])
+      >>> subject = sweep.of_model(model, params)
+      >>> configs = sweep.grid(weight_bits=[2, 8])
+      >>> [row["accuracy"] for row in sweep.Sweep(subject, (x, labels), configs=configs).run()]
+      [1.0, 1.0]
     """
     for node in model.graph.nodes:
         if graph_keys(node) and not model.plan.recipes.keys() <= model.graph.tensors.keys():

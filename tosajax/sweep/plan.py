@@ -1,4 +1,4 @@
-"""Plans: the work of a sweep, before it runs."""
+"""Plans: describe the work of a sweep before it runs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tosajax.sweep import digest
 from tosajax.sweep.evaluate import Strategy
 from tosajax.sweep.space import Setting
 
-_VALUES = 8  # of an axis, in a line
-_LINES = 20  # of programs, and of settings that fail
+_VALUES = 8  # the most values of an axis in a line
+_LINES = 20  # the most lines of programs, and of failing settings
 
 
 class Program(NamedTuple):
-    """A program to be compiled.
+    """A program to compile.
 
     Args:
-      settings: how many it runs.
-      axes: the values of these settings, in their order, by axis.
+      settings: the number of settings that it runs.
+      axes: the values of these settings, in order, by axis.
     """
 
     settings: int
@@ -46,17 +46,27 @@ class Plan:
     """The work of a run.
 
     Args:
-      settings: of the sweep.
-      finished: settings whose rows the store has.
-      failed: errors of settings that cannot run, by their place in the sweep.
-      failing: these settings, by their place in the sweep.
-      programs: to compile, each for settings that differ in arrays alone.
-      strategy: of evaluation.
+      settings: the number of settings in the sweep.
+      finished: the number of settings whose rows are in the store.
+      failed: the errors of settings that cannot run, by their index in the sweep.
+      failing: these settings, by their index in the sweep.
+      programs: the programs to compile; the settings of each differ only in arrays.
+      strategy: the strategy of evaluation.
       batch: examples at a time.
-      chunk: settings at a time, at most.
-      arrays_bytes: of the arrays of one setting that others do not share.
-      memory_bytes: about how much is alive at a time, without data and program.
-      devices: that run it.
+      chunk: the most settings at a time.
+      arrays_bytes: the size of the arrays of one setting that other settings do not share.
+      memory_bytes: about the most live memory, without data and program.
+      devices: the number of devices.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> data = np.eye(2, dtype=np.float32), np.arange(2)
+      >>> configs = sweep.grid(k=[1.0, 2.0])
+      >>> run = sweep.Sweep(lambda setting, x: x * setting["k"], data, configs=configs)
+      >>> plan = run.plan()
+      >>> plan.settings, plan.finished, len(plan.programs)
+      (2, 0, 1)
     """
 
     settings: int
@@ -106,7 +116,7 @@ class Plan:
         )
 
     def _programs(self) -> list[str]:
-        # Programs may have the same values in other combinations.
+        # Programs may have the same values in different combinations.
         own = self.differences or dict.fromkeys(a for p in self.programs for a in p.axes)
         lines = []
         if shared := {a: v for p in self.programs[:1] for a, v in p.axes.items() if a not in own}:
@@ -139,7 +149,7 @@ def _names(values: Iterable[Any]) -> frozenset[str]:
 
 
 def _described(axes: Mapping[str, tuple[Any, ...]]) -> str:
-    """Each axis with its values: rounding single, double; weight_bits 8, 4."""
+    """The axes with their values, such as "rounding single, double; weight_bits 8, 4"."""
     return "; ".join(f"{name} {_listed(values)}" for name, values in axes.items())
 
 
@@ -153,7 +163,7 @@ def _listed(values: tuple[Any, ...]) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value in a few words; of an array, its type and shape."""
+    """A short text for a value; for an array, its type and shape."""
     match value:
         case None:
             return "as it is"

@@ -1,4 +1,4 @@
-"""Programs of graphs in which constants are fixed, or arguments that all examples share."""
+"""Programs of graphs whose constants are fixed, or arguments that all examples share."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from tosajax.sweep.subject import Arrays
 
 
 def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Callable[..., Any]:
-    """The program (varying arrays, *inputs) -> outputs of a graph.
+    """Makes the program (varying arrays, *inputs) -> outputs of a graph.
 
     Args:
-      graph: legal, of fixed or open batch.
-      traced: attributes by output of their node, with the names of their arrays.
-      fixed: arrays that are constants of the program; all others are varying.
-      batch: examples on the first axis of inputs and outputs.
+      graph: a legal graph with a fixed or open batch.
+      traced: attributes by the output of their node, with the names of their arrays.
+      fixed: arrays that are constants of the program; all other arrays vary.
+      batch: the number of examples on the first axis of inputs and outputs.
 
     Raises:
       ValueError: examples depend on each other.
@@ -48,7 +48,7 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
     attributes = [key for keys in traced.values() for key in keys.values()]
     constants = _constants(one)
     names = [n for n in constants if n not in fixed]
-    # Examples share constants that are inputs; how many fit in the cache depends on tensors alone.
+    # Examples share the constants among the inputs, so the cache holds as many as without them.
     calls = share(one, examples, in_loop=True)
     calls = calls._replace(carries=(*calls.carries, *(False for _ in names)))
     platform = platform_of(calls)
@@ -82,11 +82,11 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
 
 
 def unsigned_outputs(graph: Graph, outputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Stored outputs of a graph; unsigned ones in an unsigned type, of the same bits."""
+    """Stored outputs of a graph; unsigned outputs are viewed as an unsigned type."""
     unsigned = unsigned_tensors(graph)
     found = list(outputs)
     for number, tensor in enumerate(graph.output_tensors[: len(found)]):
-        if tensor.name in unsigned and found[number].dtype == tensor.dtype.storage:
+        if tensor.name in unsigned and tensor.dtype.accepts(found[number]):
             found[number] = found[number].view(f"u{tensor.dtype.storage.name}")
     return tuple(found)
 
@@ -100,7 +100,7 @@ def _constants(graph: Graph) -> list[str]:
 
 
 def _with_inputs(graph: Graph, names: Sequence[str], known: Mapping[str, Any]) -> Graph:
-    """The graph with some constants as inputs, and others with these values."""
+    """The graph with the constants `names` as inputs, and with the values `known` for others."""
     tensors = dict(graph.tensors)
     for name in names:
         tensors[name] = dataclasses.replace(tensors[name], values=None)
@@ -123,7 +123,7 @@ def _quantized(qparams: QParams | None, x: jax.Array) -> jax.Array:
 
 
 def _real(qparams: QParams | None, y: jax.Array, is_unsigned: bool) -> jax.Array:
-    """An output for metrics: a real number where it has a scale, else an integer of its sign."""
+    """An output for metrics: real numbers if it has a scale, else signed or unsigned integers."""
     if is_unsigned:
         y = lax.bitcast_convert_type(y, jnp.dtype(f"u{y.dtype.name}"))
     if qparams is None:
@@ -134,7 +134,7 @@ def _real(qparams: QParams | None, y: jax.Array, is_unsigned: bool) -> jax.Array
 
 
 def _rescale(*operands: Any, rounding_mode: Any, **attributes: Any) -> jax.Array:
-    """RESCALE whose rounding mode may be traced, as a bool: it rounds twice."""
+    """RESCALE with a rounding mode that may be traced: a bool, whether it rounds twice."""
     if isinstance(rounding_mode, RoundingMode):
         return ops.rescale(*operands, rounding_mode=rounding_mode, **attributes)
     both = [
@@ -154,14 +154,15 @@ def accepted(
     batch: int,
     unsigned: Callable[[], Collection[str]],
 ) -> tuple[jax.Array, ...]:
-    """A batch as the program takes it.
+    """Checks a batch and converts it to the program's inputs.
 
     Args:
-      graph: that runs.
-      quantized: names of inputs that may hold real numbers: the program quantizes them.
-      inputs: (batch, *shape of one example), or (batch, 1, *shape without its first dimension).
-      batch: examples of each.
-      unsigned: gives the names of tensors that the graph reads as unsigned.
+      graph: the graph of the program.
+      quantized: names of inputs that may hold real numbers, which the program quantizes.
+      inputs: arrays (batch, *shape of one example), or (batch, 1, *shape without its first
+        dimension).
+      batch: the number of examples of each input.
+      unsigned: returns the names of tensors that the graph reads as unsigned.
 
     Raises:
       TypeError: the number of inputs or an element type is wrong.
@@ -174,7 +175,7 @@ def accepted(
         x.reshape(shape) if x.shape == (batch, 1, *shape[1:]) else x
         for x, shape in zip(inputs, shapes, strict=True)
     ]
-    # On the device once, as many settings read them.
+    # Put on the device once, as many settings read them.
     found = accept(tensors, shapes, arrays, quantized, unsigned, in_files=True)
     return tuple(map(jnp.asarray, found))
 

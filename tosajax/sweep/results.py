@@ -14,21 +14,31 @@ from tosajax.atomic import write_csv, write_json, write_text
 from tosajax.sweep import metrics as measures
 from tosajax.text_table import Column, text_table
 
-_LEAST = 12  # characters that a cell is shortened to
+_LEAST = 12  # the fewest characters that a cell is shortened to
 
 Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Results(Sequence[Row]):
-    """Rows in the order of the settings: the setting, other columns, metrics, any error.
+    """Rows in the order of the settings: setting, other columns, metrics, and the error if any.
 
     Args:
-      rows: dictionaries of the same keys; None where a row has no value. Values are those of JSON,
-        or NaN or infinite.
+      rows: dictionaries with the same keys; None stands for a missing value. Values are JSON
+        values, NaN or infinities.
       metrics: the columns that are metrics.
-      examples: how many were measured; None where that is not known.
-      costs: the columns of which less is better.
+      examples: the number of measured examples; None if unknown.
+      costs: the columns in which less is better.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> data = np.eye(2, dtype=np.float32), np.arange(2)
+      >>> configs = sweep.grid(k=[-1.0, 2.0])
+      >>> run = sweep.Sweep(lambda setting, x: x * setting["k"], data, configs=configs)
+      >>> results = run.run()
+      >>> results.best("accuracy")["k"]
+      2.0
     """
 
     rows: tuple[Row, ...]
@@ -64,11 +74,11 @@ class Results(Sequence[Row]):
         return tuple(row for row in self.rows if row.get("error"))
 
     def by_layer(self) -> Results:
-        """The same rows, with a column for each layer in which they differ.
+        """The same rows, with a column for each layer whose values differ.
 
-        Settings such as {"weight_bits": {"conv1": 4, "fc": 8}} have the columns
-        "weight_bits[conv1]" and "weight_bits[fc]". Where each setting names one layer, its name is
-        in the column "weight_bits of".
+        Settings such as {"weight_bits": {"conv1": 4, "fc": 8}} get the columns
+        "weight_bits[conv1]" and "weight_bits[fc]". If each setting names one layer, the column
+        "weight_bits of" has its name.
         """
         given = [c for c in self.columns if c not in self.metrics]
         if not any(isinstance(row.get(c), Mapping) for row in self.rows for c in given):
@@ -76,14 +86,14 @@ class Results(Sequence[Row]):
         return dataclasses.replace(self, rows=_by_layer(self.rows, self.columns, given))
 
     def best(self, metric: str | None = None, *, least: bool = False) -> Row:
-        """The row of the highest metric, the first of equal ones; NaN is not a value.
+        """The row with the highest metric, the first of equal rows; NaN is ignored.
 
         Args:
           metric: a column of numbers; by default the first metric.
-          least: the lowest instead.
+          least: whether the lowest value is best.
 
         Raises:
-          KeyError: the column is not there.
+          KeyError: there is no such column.
           ValueError: no row has a value.
         """
         name = self.metrics[0] if metric is None else metric
@@ -93,17 +103,17 @@ class Results(Sequence[Row]):
         return (min if least else max)(known, key=lambda row: row[name])
 
     def pareto(self, cost: str, gain: str | None = None) -> Results:
-        """The rows that no other beats, by a lower cost, or a higher gain, and nothing worse.
+        """The Pareto front: rows for which no row is better in one value and no worse in both.
 
-        Rows come in the order of their cost, at equal cost in the order of the settings. Rows
-        without one of the values, or with NaN, are left out.
+        Rows are sorted by cost; rows of equal cost are in the order of the settings. Rows with a
+        missing value or NaN are left out.
 
         Args:
-          cost: a column of which less is better.
-          gain: one of which more is better; by default the first metric.
+          cost: a column in which less is better.
+          gain: a column in which more is better; by default the first metric.
 
         Raises:
-          KeyError: the column is not there.
+          KeyError: there is no such column.
         """
         name = self.metrics[0] if gain is None else gain
 
@@ -121,19 +131,19 @@ class Results(Sequence[Row]):
         return column in self.metrics and measures.is_share(column)
 
     def interval(self, row: Row, metric: str | None = None, *, level: float = 0.95) -> Interval:
-        """Wilson's interval for the share of all examples of this kind, of which some were seen.
+        """Wilson's score interval of a share, for the population of the measured examples.
 
-        It treats the examples as drawn at random, and rows as if each had examples of its own.
-        Rows share theirs: whether two differ, `mcnemar` tells better.
+        It assumes that the examples are a random sample, independent for each row. Rows share their
+        examples, so `mcnemar` is the better test of whether two rows differ.
 
         Args:
-          row: of these results.
+          row: a row of these results.
           metric: a share of examples, such as accuracy; by default the first metric.
           level: the share of such intervals that hold the true value.
 
         Raises:
-          ValueError: the metric is no share of examples, the row has no value of it, the number of
-            examples is not known, or the level is not between 0 and 1.
+          ValueError: the metric is not a share of examples, the row has no value of it, the number
+            of examples is unknown, or the level is not between 0 and 1.
         """
         name = self.metrics[0] if metric is None else metric
         if not self.is_share(name):
@@ -146,13 +156,14 @@ class Results(Sequence[Row]):
         return _wilson(row[name], self.examples, level)
 
     def ties(self, metric: str | None = None, *, level: float = 0.95) -> Results:
-        """The rows whose share lies in the interval of the best one, which is among them.
+        """The rows whose share lies in the interval of the best row, including the best row.
 
         Args:
-          metric: as for `interval`; so is level.
+          metric: as for `interval`.
+          level: as for `interval`.
 
         Raises:
-          ValueError: as `interval`, or no row has a value.
+          ValueError: as for `interval`, or no row has a value.
         """
         name = self.metrics[0] if metric is None else metric
         low, _ = self.interval(self.best(name), name, level=level)
@@ -180,9 +191,9 @@ class Results(Sequence[Row]):
         return pandas.DataFrame(list(self.rows), columns=list(self.columns))
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Writes a table; the file appears when it is complete.
+        """Writes a CSV file, which appears when it is complete.
 
-        None is an empty cell, lists and dictionaries are JSON.
+        None is an empty cell; lists and dictionaries are JSON.
 
         Raises:
           OSError: the file cannot be written.
@@ -190,9 +201,9 @@ class Results(Sequence[Row]):
         write_csv(path, self.columns, self.rows)
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Writes a list of objects; the file appears when it is complete.
+        """Writes a JSON list of objects to a file, which appears when it is complete.
 
-        NaN and infinities are "nan", "inf" and "-inf", as JSON has no numbers for them.
+        NaN and infinities become "nan", "inf" and "-inf", as JSON has no numbers for them.
 
         Raises:
           OSError: the file cannot be written.
@@ -208,18 +219,18 @@ class Results(Sequence[Row]):
         about: Mapping[str, str] | None = None,
         command: str | None = None,
     ) -> None:
-        """Writes a page with charts and all rows; the file appears when it is complete.
+        """Writes a page with charts and all rows to a file, which appears when it is complete.
 
         Args:
-          path: of the file.
-          cost: a column of which less is better, for a chart of the front; by default mean_bits,
-            where rows have it.
+          path: the path of the file.
+          cost: a column in which less is better, for a chart of the Pareto front; by default
+            mean_bits, if rows have it.
           about: lines of the page's summary: {"model": "m.tosa"}.
-          command: that made the results, for the page's foot.
+          command: the command that made the results, for the page's footer.
 
         Raises:
-          ImportError: matplotlib is not installed, which the charts need.
-          KeyError: the column is not there.
+          ImportError: matplotlib, which the charts need, is not installed.
+          KeyError: there is no such column.
           OSError: the file cannot be written.
         """
         from tosajax.viz.sweep import results_page
@@ -227,14 +238,14 @@ class Results(Sequence[Row]):
         write_text(path, results_page(self, cost, about, command))
 
     def __str__(self) -> str:
-        """`table`, as wide as it is."""
+        """`table`, at full width."""
         return self.table()
 
     def table(self, width: int | None = None) -> str:
-        """A table of settings and metrics, and how certain shares of examples are.
+        """A table of settings and metrics, followed by the certainty of shares of examples.
 
         Args:
-          width: the most characters of a line, in which long cells are shortened; None for any.
+          width: the most characters of a line; long cells are shortened. None for no limit.
         """
         shown = self.by_layer()
         names = shown._shown()
@@ -243,7 +254,7 @@ class Results(Sequence[Row]):
         return "\n".join([*text_table(columns, rows, width), *self.certainty()])
 
     def certainty(self) -> list[str]:
-        """For each share of examples, how far the best row stands out: a sentence."""
+        """For each metric that is a share, a sentence on how far the best row stands out."""
         shares = [
             m for m in self.metrics if self.is_share(m) and any(map(_is_number, self._values(m)))
         ]
@@ -282,12 +293,12 @@ class Interval(NamedTuple):
 
 
 def _wilson(share: float, count: int, level: float) -> Interval:
-    """Wilson's interval of a share of `count` examples."""
+    """Wilson's score interval of a share of `count` examples."""
     z = statistics.NormalDist().inv_cdf((1 + level) / 2)
     weight = z * z / count
     middle = share + weight / 2
     reach = z * math.sqrt((share * (1 - share) + weight / 4) / count)
-    # At the ends, rounding may leave [0, 1], or exclude the share.
+    # At the ends, rounding may leave [0, 1] or exclude the share.
     low = min(share, max(0.0, (middle - reach) / (1 + weight)))
     high = max(share, min(1.0, (middle + reach) / (1 + weight)))
     return Interval(low, high)
@@ -305,7 +316,7 @@ def _by_layer(rows: Sequence[Row], columns: Sequence[str], given: Sequence[str])
 
 
 def _parts_of(column: str, values: Sequence[Any]) -> dict[str, list[Any]]:
-    """The columns that show where values differ; a column without dictionaries is its own."""
+    """Splits a column of dictionaries by keys whose values differ; other columns stay whole."""
     mappings = [v for v in values if isinstance(v, Mapping)]
     layers = list(dict.fromkeys(layer for m in mappings for layer in m))
     rest = [None if isinstance(v, Mapping) else v for v in values]

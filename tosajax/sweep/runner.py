@@ -1,4 +1,4 @@
-"""Runner: the rows of settings that share a program."""
+"""Runner: computes the rows of settings that share a program."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tosajax.sweep.subject import Prepared, Subject, Variant
 
 
 class Known(NamedTuple):
-    """A setting without its arrays, as a sweep may have very many.
+    """A setting without its arrays, as a sweep may have very many settings.
 
     Args:
-      setting: from the user.
-      variant: that its program is compiled for.
-      names: of its arrays; one tuple for all settings with these names.
-      digests: of these arrays.
-      key: in the store.
+      setting: the user's setting.
+      variant: the variant that its program is compiled for.
+      names: the names of its arrays; settings with equal names share the tuple.
+      digests: the digests of its arrays.
+      key: its key in the store.
       error: why it cannot run; None if it can.
     """
 
@@ -43,16 +43,16 @@ class Known(NamedTuple):
 class Runner:
     """Evaluates settings on a data set, and keeps the programs that it compiles.
 
-    A copy, for a worker of Ray, is made anew of the same arguments and compiles for itself.
+    A copy, for a Ray worker, is constructed from the same arguments and compiles its own programs.
 
     Args:
-      subject: that runs.
-      data: examples.
-      metrics: to measure.
+      subject: the subject that runs.
+      data: the examples.
+      metrics: the metrics to measure.
       reference: outputs to compare with.
-      strategy: of evaluation.
+      strategy: the strategy of evaluation.
       batch: examples at a time.
-      mesh: for the strategy "sharded".
+      mesh: the mesh of the strategy "sharded".
     """
 
     # The context in which a program is compiled: workers of one machine take turns in it.
@@ -84,15 +84,15 @@ class Runner:
         return sum(e.compilations for e in self._evaluators.values())
 
     def rows(self, part: Sequence[Known], fixed: Mapping[str, str], chunk: int = 1) -> list[Row]:
-        """The rows of settings that run together; if they fail, each runs by itself.
+        """The rows of settings that run together; if that fails, each setting runs by itself.
 
         Args:
           part: settings of one variant, whose arrays have the same names.
           fixed: the digests, by name, of arrays that the program holds as constants.
-          chunk: settings at a time, at least as many as `part`.
+          chunk: settings at a time, at least the length of `part`.
 
         Raises:
-          Exception: whatever reading the data raises.
+          Exception: any error of reading the data.
         """
         began = time.monotonic()
         try:
@@ -133,7 +133,7 @@ class Runner:
 
 
 def check_copied(strategy: Strategy, data: Data) -> None:
-    """Raises TypeError where a sweep cannot be copied to another process."""
+    """Raises TypeError if a sweep cannot be copied to another process."""
     if strategy == "sharded" or data.is_read_once:
         raise TypeError("a sweep over several devices, or of an iterator, cannot be copied")
 
@@ -146,7 +146,7 @@ def _copied(
     strategy: Strategy,
     batch: int,
 ) -> Runner:
-    # The arrays of a reference were searched for NaN where the user gave them.
+    # The arrays of a reference were searched for NaN when the user passed them.
     made = reference_of(subject, reference, allow_nan=True)
     return Runner(subject, data, metrics, made, strategy, batch)
 
@@ -160,15 +160,15 @@ def row_of(
     examples: int | None = None,
     seconds: float = 0.0,
 ) -> Row:
-    """The row of a setting.
+    """Makes the row of a setting.
 
     Args:
       known: the setting.
-      columns: other numbers known of it.
+      columns: further columns of numbers.
       values: its metrics.
-      error: why it has none.
-      examples: how many were measured.
-      seconds: that it took.
+      error: why it has no metrics.
+      examples: the number of measured examples.
+      seconds: the time that it took.
     """
     return {
         "key": known.key,
@@ -182,6 +182,6 @@ def row_of(
 
 
 def told(error: Exception) -> str:
-    """An error in one line."""
+    """The type and message of an error, in one line."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -1,8 +1,8 @@
 """Spaces: the settings of a sweep.
 
-A setting is a dictionary. Axes are its keys; an axis is an iterable of values or, for `random` and
-Optuna, a range to draw from: `uniform(1e-4, 1, log=True)`, `integers(2, 8)`. A string or a
-dictionary is one value.
+A setting is a dictionary, whose keys are the axes. An axis is an iterable of values or, for
+`random` and Optuna, a range: `uniform(1e-4, 1, log=True)`, `integers(2, 8)`. A string or a
+dictionary is a single value.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Axis(Protocol):
         ...
 
     def draw(self, rng: np.random.Generator) -> Any:
-        """A value at random."""
+        """A random value."""
         ...
 
     def suggest(self, trial: Trial, name: str) -> Any:
@@ -55,10 +55,16 @@ class Axis(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class uniform:
-    """Floats from `low` to `high`, uniform or, with `log`, of uniform logarithm.
+    """Floats from `low` to `high`, uniform or, with `log`, uniform in their logarithm.
 
     Raises:
       ValueError: the range is empty or infinite, or has no logarithm.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> space = sweep.random(100, scale=sweep.uniform(0.01, 100, log=True))
+      >>> all(0.01 <= setting["scale"] <= 100 for setting in space)
+      True
     """
 
     low: float
@@ -76,7 +82,7 @@ class uniform:
     def draw(self, rng: np.random.Generator) -> float:
         if self.log:
             drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
-            # Rounding may leave the range.
+            # Rounding may exceed the range.
             return float(min(max(drawn, self.low), self.high))
         return float(rng.uniform(self.low, self.high))
 
@@ -91,6 +97,12 @@ class integers:
     Raises:
       TypeError: an end is not an integer.
       ValueError: the range is empty.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> space = sweep.random(100, bits=sweep.integers(4, 8))
+      >>> sorted({setting["bits"] for setting in space})
+      [4, 5, 6, 7, 8]
     """
 
     low: int
@@ -121,7 +133,7 @@ class _Choice:
         return self.values[int(rng.integers(len(self.values)))]
 
     def suggest(self, trial: Trial, name: str) -> Any:
-        # Optuna stores scalars; other values go by their position.
+        # Optuna stores scalars; other values are represented by their index.
         if all(isinstance(v, str | int | float | bool | None) for v in self.values):
             return trial.suggest_categorical(name, self.values)
         return self.values[trial.suggest_int(name, 0, len(self.values) - 1)]
@@ -129,7 +141,7 @@ class _Choice:
 
 @dataclasses.dataclass(frozen=True)
 class _Either:
-    """Several axes of one name, for example a range and a list of values."""
+    """Several axes with the same name, for example a range and a list of values."""
 
     axes: tuple[Axis, ...]
 
@@ -148,15 +160,21 @@ class _Either:
 class Space(Sequence[Setting]):
     """Settings in order, and their axes.
 
-    `a + b` has the settings of both; `a * b` combines each of `a` with each of `b`, where those of
-    `b` run faster.
+    `a + b` has the settings of both; `a * b` combines each setting of `a` with each of `b`, with
+    `b` as the inner loop.
 
     Args:
       settings: dictionaries.
       axes: by name, for Optuna; `grid`, `zip_`, `random` and `one_at_a_time` set them.
 
     Raises:
-      ValueError: in `a * b`, both have a key.
+      ValueError: in `a * b`, a key occurs in both.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> space = sweep.grid(bits=[4, 8])
+      >>> len(space), list(space)
+      (2, [{'bits': 4}, {'bits': 8}])
     """
 
     settings: tuple[Setting, ...]
@@ -194,7 +212,7 @@ class Space(Sequence[Setting]):
         return {name: axis.draw(rng) for name, axis in self.axes.items()}
 
     def suggest(self, trial: Trial) -> Setting:
-        """The setting of an Optuna trial: one value from each axis, in any combination."""
+        """The setting of an Optuna trial: a value of each axis, in any combination."""
         return {name: axis.suggest(trial, name) for name, axis in self.axes.items()}
 
     def __repr__(self) -> str:
@@ -202,11 +220,20 @@ class Space(Sequence[Setting]):
 
 
 def grid(**axes: Iterable[Any]) -> Space:
-    """Every combination of the values of the axes, the last one running fastest.
+    """Every combination of the values of the axes; the last axis is the inner loop.
 
     Raises:
       TypeError: an axis is a range, or a number.
       ValueError: an axis has no values.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> for setting in sweep.grid(bits=[4, 8], mode=["single", "double"]):
+      ...     print(setting)
+      {'bits': 4, 'mode': 'single'}
+      {'bits': 4, 'mode': 'double'}
+      {'bits': 8, 'mode': 'single'}
+      {'bits': 8, 'mode': 'double'}
     """
     choices = _choices("grid", axes)
     rows = itertools.product(*(choice.values for choice in choices.values()))
@@ -214,11 +241,16 @@ def grid(**axes: Iterable[Any]) -> Space:
 
 
 def zip_(**axes: Iterable[Any]) -> Space:
-    """The first values of all axes, then the second ones, and so on.
+    """The first values of all axes, then the second values, and so on.
 
     Raises:
       TypeError: an axis is a range, or a number.
       ValueError: an axis has no values, or they have different lengths.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> list(sweep.zip_(bits=[4, 8], mode=["single", "double"]))
+      [{'bits': 4, 'mode': 'single'}, {'bits': 8, 'mode': 'double'}]
     """
     choices = _choices("zip_", axes)
     lengths = {name: len(choice.values) for name, choice in choices.items()}
@@ -229,16 +261,22 @@ def zip_(**axes: Iterable[Any]) -> Space:
 
 
 def random(count: int, /, *, seed: int = 0, **axes: Iterable[Any] | uniform | integers) -> Space:
-    """Settings drawn independently from the axes; equal seeds give equal settings.
+    """Random settings, drawn independently from the axes; equal seeds give equal settings.
 
     Args:
-      count: of settings; a larger count starts with the same settings.
-      seed: not negative.
+      count: the number of settings; a larger count starts with the same settings.
+      seed: the seed, at least 0.
       axes: values or ranges, by name.
 
     Raises:
       TypeError: an axis is a number.
       ValueError: count is negative, or an axis has no values.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> space = sweep.random(3, scale=sweep.uniform(0.5, 2), bits=sweep.integers(4, 8))
+      >>> len(space), all(4 <= setting["bits"] <= 8 for setting in space)
+      (3, True)
     """
     if count < 0:
         raise ValueError(f"random: count is {count}, expected at least 0")
@@ -249,15 +287,20 @@ def random(count: int, /, *, seed: int = 0, **axes: Iterable[Any] | uniform | in
 
 
 def one_at_a_time(name: str, parts: Iterable[str], values: Iterable[Any]) -> Space:
-    """Settings `{name: {part: value}}` that change one part each, for example a layer.
+    """Settings `{name: {part: value}}`, each of which changes one part, for example a layer.
 
     Args:
-      name: of the axis.
-      parts: in order; each gets every value before the next one.
-      values: in order.
+      name: the name of the axis.
+      parts: the parts, in the outer loop.
+      values: the values, in the inner loop.
 
     Raises:
       ValueError: there are no parts or no values.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> list(sweep.one_at_a_time("bits", ["conv1", "conv2"], [4]))
+      [{'bits': {'conv1': 4}}, {'bits': {'conv2': 4}}]
     """
     names = (parts,) if isinstance(parts, str) else parts
     return grid(**{name: [{p: value} for p, value in itertools.product(names, values)]})
@@ -284,14 +327,14 @@ def _axis(function: str, name: str, axis: Any) -> uniform | integers | _Choice:
 
 
 def _united(first: Mapping[str, Axis], second: Mapping[str, Axis]) -> dict[str, Axis]:
-    """The axes of two spaces; an axis in both unites the values."""
+    """The axes of two spaces; an axis in both has the values of both."""
     both = {name: _union(first[name], second[name]) for name in set(first) & set(second)}
     return {**first, **second, **both}
 
 
 def _union(first: Axis, second: Axis) -> Axis:
     if isinstance(first, _Choice) and isinstance(second, _Choice):
-        # By text, as arrays do not compare to one bool, and 1 is not True.
+        # Compared as text: comparing arrays gives no single bool, and 1 differs from True.
         known = {digest.canonical(v): v for v in (*first.values, *second.values)}
         return _Choice(tuple(known.values()))
     return first if first == second else _Either((first, second))

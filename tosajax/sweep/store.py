@@ -1,9 +1,9 @@
-"""Stores: rows of a sweep in a file that only grows, one JSON object a line.
+"""Stores: rows of a sweep in a file that only grows, one JSON object in each line.
 
 Lines are written under a lock, and are on the disk when the call returns: a killed process leaves
-whole lines and at most the beginning of one. Readers skip beginnings, and lines with zeros from a
-power failure. Any other line that is not a row is an error, as the file was edited. Numbers that
-are not finite are NaN, Infinity and -Infinity, as in Python's `json`.
+whole lines, and at most one incomplete line. Readers skip incomplete lines, and lines with zeros
+from a power failure. Any other line that is not a row is an error, as the file was edited. Numbers
+that are not finite are NaN, Infinity and -Infinity, as in Python's `json`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ except ImportError:  # Windows: one process at a time
     fcntl = None
 
 
-_BEGINNING = b'{"key": "'  # of every row
-# The rest of a row that was cut off, from the place where it is not JSON: half a word, a number or
-# an escape.
+_BEGINNING = b'{"key": "'  # the beginning of every row
+# The rest of an incomplete row from the place of the JSON error: half a word, a number or an
+# escape.
 _CUT_OFF = re.compile(r"[\w.+\\-]*")
 # O_BINARY: Windows would change line ends.
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
 class Store:
-    """The rows of a file by their keys; None keeps nothing.
+    """The rows of a file, by key; without a path, nothing is stored.
 
     Args:
-      path: of the file, created if needed in a folder that exists.
+      path: the path of the file, which is created if needed; its folder must exist. Or None.
       fault: a function that returns the fault of a row, or None. The store itself checks the key.
 
     Raises:
@@ -55,7 +55,7 @@ class Store:
             self.read()
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """All rows so far, by key; of equal keys, the newest.
+        """All rows so far, by key; of rows with equal keys, the newest.
 
         Raises:
           FormatError: the file is not a store, or a line is damaged.
@@ -69,7 +69,7 @@ class Store:
             if not begins_well and not found:
                 self._refuse(f"is not a store of sweeps: line {number} is not a row")
             if b"\0" in line:
-                continue  # left of a row by a power failure
+                continue  # the remains of a row after a power failure
             row, fault = _parsed(line) if begins_well else (None, f"does not begin {_BEGINNING!r}")
             fault = fault or (row and self._fault(row))
             if fault:
@@ -88,7 +88,7 @@ class Store:
         """Adds rows.
 
         Args:
-          rows: each with a string "key", and other values of JSON.
+          rows: dictionaries of JSON values with a string "key".
 
         Raises:
           KeyError: a row has no key; no row is added.
@@ -99,7 +99,7 @@ class Store:
             return
         text = "".join(map(_line, rows))
         with self._locked() as file:
-            # The beginning of a row by another process stays a line of its own.
+            # An incomplete row of another process becomes a line of its own.
             text = text if _ends_whole(file) else "\n" + text
             rest = memoryview(text.encode())
             while rest:
@@ -125,7 +125,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _parsed(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
-    """The row of a line, or its fault; neither where the line was cut off."""
+    """The row of a line, or the line's fault; neither if the line is incomplete."""
     try:
         text = line.decode()
         return json.loads(text, object_pairs_hook=_object), None
@@ -150,7 +150,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def fault_of(row: Mapping[str, Any]) -> str | None:
-    """The fault of a row of a sweep, its key apart; None without fault."""
+    """The fault of a sweep's row, apart from its key; None without a fault."""
     for name in ("setting", "columns", "metrics"):
         if not isinstance(row.get(name), dict):
             return _unlike(row, name, "an object")

@@ -1,7 +1,8 @@
 """Subjects: models as programs of arrays, for sweeps.
 
-A setting becomes arrays and, for the rest, a variant. Settings of one variant share a program:
-arrays that differ among them are its arguments, all others its constants, which XLA may prepare.
+A setting is converted to arrays and a variant, which holds the rest. Settings of one variant share
+a program: arrays that differ between them are its arguments; all other arrays are its constants,
+which can be prepared.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class Prepared(NamedTuple):
     """A setting, ready to run.
 
     Args:
-      variant: of the program that runs the setting.
-      arrays: for the program.
-      columns: other numbers of the setting, for its row.
+      variant: the variant of its program.
+      arrays: the program's arrays.
+      columns: further numbers for the setting's row.
     """
 
     variant: Variant
@@ -47,12 +48,12 @@ class Subject(Protocol):
         ...
 
     def check(self, setting: Setting) -> None:
-        """Checks names and values of a setting, before any setting runs.
+        """Checks the names and values of a setting, before any setting runs.
 
         Raises:
           TypeError: a value is of another type.
-          ValueError: a name is not known, or a value is out of range. `prepare` finds the rest, for
-            example a rewrite with nothing to change.
+          ValueError: a name is unknown, or a value is out of range. `prepare` finds other faults,
+            for example a rewrite with nothing to change.
         """
         ...
 
@@ -68,14 +69,14 @@ class Subject(Protocol):
         """The function (varying arrays, *inputs) -> outputs, for `batch` examples.
 
         Args:
-          variant: of the settings.
-          fixed: arrays that all of them share.
-          batch: examples on the first axis of inputs and outputs.
+          variant: the variant of the settings.
+          fixed: arrays that all settings share.
+          batch: the number of examples on the first axis of inputs and outputs.
         """
         ...
 
     def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
-        """Inputs of the data set, for the program.
+        """Checks inputs of the data set, and converts them to inputs of the program.
 
         Raises:
           TypeError: their number or a type is wrong.
@@ -84,21 +85,21 @@ class Subject(Protocol):
         ...
 
     def bytes_per_example(self) -> int:
-        """About how many bytes of tensors are alive at a time, without arrays; 0 if unknown."""
+        """About the most bytes of live tensors for an example, without arrays; 0 if unknown."""
         ...
 
     def costs(self, setting: Setting) -> Mapping[str, float]:
         """The costs of a setting, by their names in `tosajax.sweep.layers`.
 
         Raises:
-          ValueError: a key or a value does not fit, or the costs of the subject are not known.
+          ValueError: a key or a value does not fit, or the subject has no costs.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class FunctionSubject:
-    """A function of a setting and inputs; see `of_function`."""
+    """A function of a setting and inputs as a subject; see `of_function`."""
 
     function: Callable[..., Any]
     name: str
@@ -136,14 +137,23 @@ class FunctionSubject:
 
 
 def of_function(function: Callable[..., Any], name: str | None = None) -> FunctionSubject:
-    """A function (setting, *inputs) -> output or outputs, the examples on the first axis.
+    """Makes the subject of a function (setting, *inputs) -> output or outputs.
 
-    Numbers and arrays of a setting are traced; strings, bools and None are not: each combination of
-    them compiles by itself.
+    Inputs and outputs have the examples on the first axis. Numbers and arrays of a setting are
+    traced; strings, bools and None are static: each combination of them compiles a program.
 
     Args:
-      function: pure.
-      name: identifies results in a store: another function needs another name.
+      function: a pure function.
+      name: identifies results in a store, so each function needs its own name.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> subject = sweep.of_function(lambda setting, x: x * setting["sign"], "signs")
+      >>> data = np.eye(2, dtype=np.float32), np.arange(2)
+      >>> results = sweep.Sweep(subject, data, configs=[{"sign": 1.0}]).run()
+      >>> results[0]["accuracy"]
+      1.0
     """
     return FunctionSubject(function, name or getattr(function, "__qualname__", repr(function)))
 
@@ -152,10 +162,10 @@ def check_name(name: str, known: Sequence[str], others: Sequence[str] = (), what
     """Raises ValueError for an unknown name in a setting.
 
     Args:
-      name: from the user.
+      name: the user's name.
       known: names that the message lists.
-      others: more names, too many to list.
-      what: describes the others.
+      others: further names, too many to list.
+      what: describes the further names.
     """
     if name not in known and name not in others:
         listed = ", ".join((*known, *((what,) if what else ())))
@@ -165,7 +175,7 @@ def check_name(name: str, known: Sequence[str], others: Sequence[str] = (), what
 
 
 def check_whole(name: str, value: Any, low: int, high: int, why: str) -> None:
-    """Raises TypeError or ValueError where a value is not a whole number in [low, high]."""
+    """Raises TypeError or ValueError if a value is not an integer in [low, high]."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -177,6 +187,6 @@ def check_whole(name: str, value: Any, low: int, high: int, why: str) -> None:
 
 
 def made_anew(subject: Any) -> tuple[Any, ...]:
-    """For `__reduce__` of a dataclass: copies are made of its arguments and compute the rest."""
+    """The result of `__reduce__` for a dataclass: copies are constructed from its arguments."""
     fields = [field.name for field in dataclasses.fields(subject) if field.init]
     return type(subject), tuple(getattr(subject, name) for name in fields)

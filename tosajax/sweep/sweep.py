@@ -1,4 +1,4 @@
-"""Sweep: settings, a data set and metrics; nothing is compiled or computed twice."""
+"""Sweep: evaluates settings on a data set; nothing is compiled or computed twice."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tosajax.sweep.space import Setting, Space, Trial
 from tosajax.sweep.store import Store, fault_of
 from tosajax.sweep.subject import Variant
 
-_BATCH = 1024  # examples, at most
-_BATCH_BYTES = 2**28  # of tensors alive at a time on an accelerator, for all settings of a chunk
-_CACHE_BYTES = 2**24  # of tensors alive at a time on a CPU
-_CHUNK_BYTES = 2**28  # of arrays of settings
-_DRAWS = 4  # random settings, to find the arrays that axes change
-_SECONDS = 5.0  # of work, about, that a crash may lose
+_BATCH = 1024  # the most examples in a batch
+_BATCH_BYTES = 2**28  # of live tensors on an accelerator, for all settings of a chunk
+_CACHE_BYTES = 2**24  # of live tensors on a CPU
+_CHUNK_BYTES = 2**28  # of the arrays of a chunk's settings
+_DRAWS = 4  # the number of random settings that show which arrays the axes change
+_SECONDS = 5.0  # about the most work that a crash may lose
 
 
 class Sweep:
@@ -48,28 +48,39 @@ class Sweep:
         outputs; or a result of `of_graph`, `of_model` or `of_function`, for their options.
       data: see `Data`.
       metrics: names ("accuracy", "top_5", "agreement", "mcnemar", "sqnr", "cosine", "mean_lsb",
-        "max_lsb") or `Metric`s; and costs of graphs and models: "weight_bytes", at the bits of each
-        weight, and "macs" of an example. Costs are columns of which less is better.
-      configs: settings: a Space, or dictionaries.
+        "max_lsb") or `Metric`s; and costs of graphs and models: "weight_bytes", with each weight in
+        its bits, and "macs" of an example. Costs are columns in which less is better.
+      configs: the settings: a Space, or dictionaries.
       strategy: "loop", "map", "vmap", "sharded"; by default "sharded" for several devices, else
         "loop" on CPU and "vmap" on accelerators.
-      store: a file that keeps rows, so that finished settings do not run again; None keeps none.
-      devices: for "sharded"; by default all, of all processes; or a `jax.sharding.Mesh` of devices
-        with the axes "settings" and "data".
-      reference: outputs to compare with: "float", those of the model's float graph; a function of
-        the data set's inputs; or arrays, all examples on the first axis.
+      store: the path of a file that keeps rows, so finished settings do not run again; or None.
+      devices: the devices for "sharded", by default all devices of all processes; or a
+        `jax.sharding.Mesh` of devices with the axes "settings" and "data".
+      reference: outputs to compare with: "float" for the outputs of the model's float graph; a
+        function of the data set's inputs; or arrays, with all examples on the first axis.
       batch: examples at a time.
       chunk: settings at a time.
-      input_quant: of a Graph; see `of_graph`.
-      output_quant: of a Graph; see `of_graph`.
-      clip: of real values for a Graph; see `of_graph`.
-      allow_nan: accept NaN in the data and in arrays of `reference`; see `Data`.
+      input_quant: the scales of a Graph's inputs; see `of_graph`.
+      output_quant: the scales of a Graph's outputs; see `of_graph`.
+      clip: whether real values for a Graph may be out of range; see `of_graph`.
+      allow_nan: whether the data and arrays of `reference` may have NaN; see `Data`.
 
     Raises:
-      FormatError: the store is damaged, or another file.
+      FormatError: the store is damaged, or not a store.
       TypeError: the model is of another type, or labels of classes are not integers.
-      ValueError: a metric or the strategy is not known; a metric lacks labels or a reference; a
-        name or value of a setting is not possible; or the data have NaN.
+      ValueError: a metric or the strategy is unknown; a metric lacks labels or a reference; a name
+        or value of a setting is not possible; or the data have NaN.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x, labels = np.eye(4, dtype=np.float32), np.arange(4)
+      >>> def model(setting, x):
+      ...     return x * setting["sign"]
+      >>> run = sweep.Sweep(model, (x, labels), configs=sweep.grid(sign=[1.0, -1.0]))
+      >>> results = run.run()
+      >>> [(row["sign"], row["accuracy"]) for row in results]
+      [(1.0, 1.0), (-1.0, 0.0)]
     """
 
     def __init__(
@@ -145,18 +156,18 @@ class Sweep:
         ray: bool | str = False,
         workers: int | None = None,
     ) -> Results:
-        """Evaluates the settings that the store has no row of.
+        """Evaluates the settings that have no row in the store.
 
-        Rows are stored every few seconds. A setting that fails is a row with an error. After an
-        interrupt (KeyboardInterrupt, whose note says how many rows are kept), the next run
-        continues with the store.
+        Rows are stored every few seconds. A setting that fails becomes a row with an error. After a
+        KeyboardInterrupt, whose note has the number of stored rows, the next run continues from the
+        store.
 
         Args:
-          progress: show a bar, with the rate and the time left, on a terminal.
-          retry_errors: run settings again that failed before.
-          ray: share settings out through Ray: True on this machine, or the address of a cluster.
+          progress: whether to show a progress bar, with the rate and the time left, on a terminal.
+          retry_errors: whether settings that failed before run again.
+          ray: distributes settings through Ray: True on this machine, or the address of a cluster.
             Workers get copies of the model and the data.
-          workers: of Ray; by default one for each CPU.
+          workers: the number of Ray workers; by default one for each CPU.
 
         Raises:
           ImportError: Ray is not installed.
@@ -187,7 +198,7 @@ class Sweep:
     def evaluate(self, setting: Setting) -> Row:
         """The row of one setting, from the store if it is there.
 
-        Settings that differ in arrays alone share a program.
+        Settings that differ only in arrays share a program.
 
         Raises:
           ValueError: the setting fails.
@@ -206,12 +217,12 @@ class Sweep:
         return row
 
     def objective(self, trial: Trial) -> float | tuple[float, ...]:
-        """The objective for Optuna: evaluates the setting that a trial chooses in `configs`.
+        """The objective for Optuna: evaluates the setting that a trial chooses from `configs`.
 
             study.optimize(sweep.objective, n_trials=100)
 
         Returns:
-          The metric; a tuple of several.
+          The metric; a tuple if there are several.
 
         Raises:
           ValueError: `configs` has no axes, or the setting fails.
@@ -260,12 +271,12 @@ class Sweep:
         return Known(setting, prepared.variant, names, digests, key)
 
     def _digest(self, array: Any) -> str:
-        """The digest of an array; found once for constants of the model, which settings share."""
+        """The digest of an array; cached for constants of the model, which settings share."""
         if not isinstance(array, np.ndarray) or array.flags.writeable:
             return sys.intern(digest.of_arrays(array))
         known = self._digests.get(id(array))
         if known is None or known[0]() is not array:
-            # Weak: arrays do not outlive their setting, and digests not their array.
+            # Weak references: arrays do not outlive their setting, nor digests their array.
             gone = functools.partial(self._forget, id(array))
             known = weakref.ref(array, gone), sys.intern(digest.of_arrays(array))
             self._digests[id(array)] = known
@@ -292,7 +303,7 @@ class Sweep:
             measures.check_kind_of_labels(self.metrics, labels)
 
     def _varying_bytes(self, group: Sequence[Known]) -> int:
-        """The bytes of arrays of a setting that the others do not share."""
+        """The bytes of a setting's arrays that other settings do not share."""
         fixed, arrays = _fixed(group), self.subject.prepare(group[0].setting).arrays
         own = [array for name, array in arrays.items() if name not in fixed]
         return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(own))
@@ -451,13 +462,13 @@ class Sweep:
         return Results(tuple(table), names, count, self.costs)
 
     def _costs(self, known: Known) -> dict[str, float | None]:
-        """The costs that were asked for; None where the setting cannot run."""
+        """The requested costs; None if the setting cannot run."""
         found = self.subject.costs(known.setting) if self.costs and known.error is None else {}
         return {name: found.get(name) for name in self.costs}
 
 
 def _groups(known: Iterable[Known]) -> list[list[Known]]:
-    """Groups of settings with one variant and one set of names of arrays."""
+    """Groups settings with the same variant and the same names of arrays."""
     groups: dict[Any, list[Known]] = {}
     for k in known:
         groups.setdefault((k.variant, k.names), []).append(k)
@@ -473,7 +484,7 @@ def _fixed(group: Sequence[Known]) -> dict[str, str]:
 
 
 def _agreed(known: Sequence[Known], rows: dict[str, Row]) -> dict[str, Row]:
-    """The rows that the first process has, so that all processes run the same settings."""
+    """The rows of the first process, so that all processes run the same settings."""
     from jax.experimental import multihost_utils
 
     mine = np.asarray([k.key in rows for k in known])

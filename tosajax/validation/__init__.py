@@ -1,8 +1,8 @@
-"""Validation: is a graph legal, and does a target support it?
+"""Validation: whether a graph is legal, and whether a target supports it.
 
-Structure comes first, then each node against the operator table, then the rules of its operator in
-`checks/`. All findings are collected. A node that fails a check of the table skips the rules, which
-rely on it.
+Structure is checked first, then each node against the operator table, then the rules of its
+operator in `checks/`. All findings are collected. The rules rely on the table, so a node that fails
+the table's checks skips them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,33 @@ def validate(graph: Graph, target: Target | str | None = None) -> Report:
     """Checks a graph against the specification and a target (TOSA 1.0.1).
 
     Args:
-      graph: any graph; dimensions must be known (see `tosajax.bind`), and where they are not, the
-        rules that are broken whatever they are come first.
-      target: of the implementation, also as text ("PRO-INT@8K"); by default one with everything
-        that tosajax has, the draft of TOSA 1.1 included, at level 8K.
+      graph: any graph. Open dimensions are errors (see `tosajax.bind`); rules that are broken
+        whatever their sizes are reported before them.
+      target: the target, or its text ("PRO-INT@8K"); by default a target with all that tosajax
+        supports, including the draft of TOSA 1.1, at level 8K.
 
     Returns:
       A report of all findings, and the version, profiles and extensions the graph needs.
 
     Raises:
-      TypeError: an argument is of another type.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.FP32, (2,))
+      >>> report = tosajax.validate(b.graph([b.op("TANH", x)]), "PRO-INT@8K")
+      >>> report.verdict.name, report.needs
+      ('ERROR', ('PRO-FP',))
+      >>> print(report)
+      ERROR: TANH 'tanh_1': input FP32, output FP32 needs PRO-FP, ... [tanh.profile]
     """
     check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
     return _report(graph, target_of(target), formed=False)
 
 
 def validate_formed(graph: Graph, target: Target) -> Report:
-    """`validate` of a graph that passed `check_form`, or was made of one that did."""
+    """Validates a graph that passed `check_form`, or was derived from such a graph."""
     return _report(graph, target, formed=True)
 
 
@@ -60,7 +70,7 @@ def _report(graph: Graph, target: Target, *, formed: bool) -> Report:
         for node in part.nodes if not structure else ():
             form = [] if formed else list(form_findings(node, part))
             findings += form or node_findings(node, part, around, target, needs)
-        # Behind the rules that are broken whatever the sizes are.
+        # Open dimensions come after the rules that are broken whatever the sizes are.
         findings += (finding for finding in sizes if finding.label == OPEN)
         if target.npu is not None and not any(f.verdict is Verdict.ERROR for f in findings):
             findings += npu_findings(part, around, target.npu)
@@ -68,27 +78,28 @@ def _report(graph: Graph, target: Target, *, formed: bool) -> Report:
 
 
 def refuse(node: Node, graph: Graph, around: Surroundings) -> None:
-    """Raises TosaError where a node is illegal whatever shapes its outputs have."""
+    """Raises TosaError if a node is illegal whatever the shapes of its outputs."""
     findings = list(form_findings(node, graph))
     findings = findings or list(input_findings(node, graph.tensors, around))
     Report(tuple(findings)).raise_errors()
 
 
 def _nested(graph: Graph, depth: int = 0) -> Iterator[tuple[int, Graph]]:
-    """The graph and all subgraphs, with the number of graphs around each."""
+    """Yields the graph and all subgraphs, each with its nesting depth; 0 for the graph itself."""
     yield depth, graph
     for part in graph.subgraphs.values():
         yield from _nested(part, depth + 1)
 
 
 def check_form(graph: Graph) -> None:
-    """Checks the form of a graph, on which all reasoning about shapes rests.
+    """Checks the form of a graph, on which shape inference and all other checks rely.
 
-    That is: names, origins and order of tensors, and of each node the number of its arguments and
-    their kinds, as in the table: shapes, tensors, values. Dimensions may be open.
+    The form is the names, producers and order of tensors, and for each node the number and kinds
+    (shape, tensor, attribute) of its arguments according to the operator table. Dimensions may be
+    open.
 
     Raises:
-      TosaError: the graph has another form.
+      TosaError: the form is wrong.
     """
     findings: list[Finding] = []
     for part in graph.walk():

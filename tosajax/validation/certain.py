@@ -1,30 +1,30 @@
-"""Findings about a node with open dimensions that hold whatever their sizes are.
+"""Findings about a node with open dimensions that hold for every size of those dimensions.
 
-An open dimension is a number that may compare either way. Rules are run with each outcome of each
-such comparison; a finding of all runs is certain. Outcomes that no size has are tried as well, so
-some certain findings are missed, and none is made up.
+A comparison with an open dimension may be true or false. The rules run once for each combination of
+outcomes; a finding that all runs yield is certain. Combinations that no sizes can produce also run,
+so some certain findings are missed, but no false ones are reported.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tosajax.checks import Call, Surroundings
+from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType
-from tosajax.graph import DYNAMIC, Tensor
+from tosajax.graph import DYNAMIC, Node, Tensor
 from tosajax.report import Finding
 
 _MOST_RUNS = 256
 _STRICT = (operator.lt, operator.ge)
-# Constant shapes in which -1 is an open dimension.
+# The shape_t inputs in which -1 is an open dimension.
 _OPEN_LISTS = (("RESHAPE", "shape"), ("SLICE", "size"))
 
 
 class Outcomes:
-    """The outcomes of comparisons in one run: those given, then the likely ones."""
+    """The outcomes of comparisons in one run: first `given`, then the likely outcome of each."""
 
     def __init__(self, given: tuple[bool, ...] = ()) -> None:
         self.given = given
@@ -37,9 +37,9 @@ class Outcomes:
 
 
 class Size:
-    """An open dimension, of at least 1, or a number made of one, of which nothing is known.
+    """An open dimension, or the unknown result of arithmetic on open dimensions.
 
-    Dimensions come out as different where that is open, so that messages have the open ones.
+    `least` is 1 for a dimension and None for a result. The likely outcome of == and != is False.
     """
 
     def __init__(self, outcomes: Outcomes, least: int | None = None) -> None:
@@ -55,7 +55,7 @@ class Size:
 
     def _compared(self, compare: Callable[[Any, Any], bool], other: Any, likely: bool) -> bool:
         if self._least is not None and isinstance(other, int):
-            beyond = other - (compare in _STRICT)  # these two say the same of 1 and of all above
+            beyond = other - (compare in _STRICT)  # < n and >= n equal <= n - 1 and > n - 1
             if beyond < self._least:
                 return compare(self._least, other)
         return self._outcomes.next(likely)
@@ -88,7 +88,7 @@ class Size:
 
 
 class OpenCall(Call):
-    """A call, with sizes for the open dimensions of its constant shapes."""
+    """A call whose constant shapes have a `Size` for each open dimension."""
 
     def __init__(self, node: Any, tensors: Any, around: Surroundings, outcomes: Outcomes) -> None:
         super().__init__(node, tensors, around)
@@ -99,17 +99,42 @@ class OpenCall(Call):
 
 
 def opened(tensor: Tensor, outcomes: Outcomes) -> Tensor:
-    """The tensor with a size for each open dimension."""
+    """Returns the tensor with a `Size` for each open dimension."""
     if tensor.shape is None or tensor.dtype is DType.SHAPE or DYNAMIC not in tensor.shape:
         return tensor
     shape = tuple(Size(outcomes, 1) if dim == DYNAMIC else dim for dim in tensor.shape)
     return dataclasses.replace(tensor, shape=shape)  # pyright: ignore[reportArgumentType]
 
 
-def certain(check: Callable[[Outcomes], Iterable[Finding]]) -> list[Finding]:
-    """The findings of a check whose labels all outcomes lead to; none if there are too many.
+def output_shapes(
+    node: Node, tensors: Mapping[str, Tensor], around: Surroundings
+) -> tuple[tuple[int, ...], ...]:
+    """The output shapes that follow from those of the inputs, open where they need an open one.
 
-    A label has the message that all outcomes lead to, or else that of the first.
+    Args:
+      node: of an operator with a rule of shapes.
+      tensors: its inputs and outputs.
+      around: its surroundings.
+
+    Raises:
+      Exception: of any kind, from a rule that met what it does not expect.
+    """
+    rule = RULES[node.op].shape
+    assert rule is not None
+    outcomes = Outcomes()  # a rule of shapes compares sizes only to see whether they are legal
+    names = (*node.inputs, *node.outputs)
+    known = {name: opened(tensors[name], outcomes) for name in names}
+    shapes = rule(OpenCall(node, known, around, outcomes))
+    return tuple(
+        tuple(DYNAMIC if isinstance(dim, Size) else dim for dim in shape) for shape in shapes
+    )
+
+
+def certain(check: Callable[[Outcomes], Iterable[Finding]]) -> list[Finding]:
+    """Returns the findings of a check whose labels occur in every run.
+
+    A label's message is the one that all runs yield, or else the first run's. The list is empty if
+    there are more than `_MOST_RUNS` combinations of outcomes.
     """
     first: list[Finding] = []
     labels: set[str] = set()
@@ -135,7 +160,7 @@ def certain(check: Callable[[Outcomes], Iterable[Finding]]) -> list[Finding]:
 
 
 def _until_stuck(check: Callable[[Outcomes], Iterable[Finding]], run: Outcomes) -> list[Finding]:
-    """The findings of a run, up to where it needs a size as such."""
+    """The findings of one run, up to the point where the check needs the number itself."""
     findings: list[Finding] = []
     try:
         for finding in check(run):

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from tosajax import spec
 
-# Sets of profiles and extensions, any one of which is enough for a node.
+# Alternative sets of profiles and extensions, each of which is sufficient for a node.
 Need = tuple[frozenset[str], ...]
 
 
 def smallest(needs: list[Need]) -> tuple[str, ...]:
-    """A small set of profiles and extensions under which every node is supported.
+    """A small set of profiles and extensions that supports every node.
 
-    Nodes that leave no choice come first, so that their needs may serve others.
+    Nodes with fewest alternatives come first, so that other nodes can reuse their choices.
     """
     chosen: set[str] = set()
     for alternatives in sorted(set(needs), key=len):
@@ -24,13 +24,13 @@ def smallest(needs: list[Need]) -> tuple[str, ...]:
 
 
 def _profiles_of(names: set[str]) -> set[str]:
-    """A profile for each extension whose profiles are all missing."""
+    """The first profile of each extension that has none of its profiles in `names`."""
     allowed = (spec.EXTENSIONS[name] for name in _table_order(names) if name in spec.EXTENSIONS)
     return {profiles[0] for profiles in allowed if names.isdisjoint(profiles)}
 
 
 def _ranked(names: Iterable[str]) -> list[int]:
-    """Profiles before extensions, each in the order of the table."""
+    """Sort key: profiles before extensions, each in the order of the table."""
     order = (*spec.PROFILES, *spec.EXTENSIONS)
     return sorted(order.index(n) for n in names)
 

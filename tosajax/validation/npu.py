@@ -1,4 +1,4 @@
-"""Nodes of a legal graph against the limits of a NPU."""
+"""Checks the nodes of a legal graph against the limits of an NPU."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tosajax.validation.structure import error
 
 
 def npu_findings(graph: Graph, around: Surroundings, name: str) -> Iterator[Finding]:
-    """What a NPU does not run.
+    """Yields an error for each limit of the NPU that a node exceeds.
 
     Args:
-      graph: legal; its own nodes are checked, not those of its subgraphs.
-      around: the surroundings of its nodes.
-      name: of the NPU, in `spec.npu.NPUS`.
+      graph: a legal graph; nodes of its subgraphs are not checked.
+      around: the surroundings of the graph's nodes.
+      name: the NPU's name in `spec.npu.NPUS`.
     """
     neighbours = Neighbours.of(graph)
     for node in graph.nodes:

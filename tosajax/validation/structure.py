@@ -1,14 +1,14 @@
-"""The structure of a graph: names, origins and order of its tensors, and their sizes."""
+"""Checks the structure of a graph: names, producers, order and sizes of its tensors."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tosajax import spec
 from tosajax.dtypes import DType
-from tosajax.graph import DYNAMIC, Graph, Node
+from tosajax.graph import DYNAMIC, Graph, Node, Tensor
 from tosajax.report import Finding, TosaError, Verdict
 from tosajax.spec.target import Target
 from tosajax.versions import is_in, needed
@@ -51,7 +51,7 @@ def _undeclared(graph: Graph) -> Iterator[Finding]:
 
 
 def _producers(graph: Graph) -> Iterator[Finding]:
-    """Every tensor that is read has exactly one origin: a node or the graph's inputs."""
+    """Checks that every tensor read has exactly one origin: a node or a graph input."""
     origin: dict[str, Node | None] = dict.fromkeys(graph.inputs)
     for node in graph.nodes:
         for name in node.outputs:
@@ -96,8 +96,16 @@ def tensor_findings(graph: Graph, target: Target) -> Iterator[Finding]:
             found = f"tensor {tensor.name!r} is {tensor}, expected known dimensions"
             yield error(OPEN, f"{found}: bind them, for instance with batch=1")
         elif any(d < 1 for d in tensor.shape):
-            found = f"tensor {tensor.name!r} has shape {tensor.shape}"
-            yield error("tensor.shape", f"{found}, expected dimensions of at least 1")
+            yield from illegal_dimensions([tensor])
         elif math.prod(tensor.shape) * max(tensor.dtype.bits // 8, 1) >= limit:
             message = f"tensor {tensor.name!r} is {tensor}, above the level's size of {limit} bytes"
             yield Finding(Verdict.UNPREDICTABLE, "tensor.size", message)
+
+
+def illegal_dimensions(tensors: Iterable[Tensor]) -> Iterator[Finding]:
+    """The tensors with dimensions that are neither open nor positive."""
+    for tensor in tensors:
+        is_shape = tensor.dtype is DType.SHAPE or tensor.shape is None
+        if not is_shape and any(d < 1 and d != DYNAMIC for d in tensor.shape or ()):
+            found = f"tensor {tensor.name!r} has shape {tensor.shape}"
+            yield error("tensor.shape", f"{found}, expected dimensions of at least 1")

@@ -1,6 +1,6 @@
-"""Nodes against the operator table: arguments, types, ranks, dimensions, compile-time constants.
+"""Checks nodes against the operator table: arguments, types, ranks, dimensions, constants.
 
-The rules of each operator, in `checks/`, follow where the node fits the table.
+If a node fits the table, the rules of its operator in `checks/` follow.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tosajax.spec import Argument, Form, Kind, Operator, TypeRow
 from tosajax.spec.target import Target
 from tosajax.validation.certain import OpenCall, Outcomes, Size, certain, opened
 from tosajax.validation.needs import Need
-from tosajax.validation.structure import error
+from tosajax.validation.structure import error, illegal_dimensions
 from tosajax.versions import Versioned, is_in, needed
 
-# Attributes that the tensor holds, not the node: values of a CONST, initial value and shape of a
-# VARIABLE.
+# Attributes stored on the tensor, not on the node: the values of a CONST, the initial value and
+# shape of a VARIABLE.
 _ON_TENSOR = (Form.VALUES, Form.SHAPE)
 
 
@@ -63,22 +63,44 @@ def node_findings(
 def input_findings(
     node: Node, tensors: Mapping[str, Tensor], around: Surroundings
 ) -> Iterator[Finding]:
-    """The errors of a node that passed `form_findings`, whatever shapes its outputs have.
+    """The errors of a node that passed `form_findings`, whatever the shapes of its outputs.
 
-    Those of control flow depend on the shapes inside other graphs, which may be open as well.
+    With open dimensions, only errors that hold for all sizes are found; with unknown ranks, none.
+    The rules of control flow are skipped where other graphs may have open shapes.
     """
     operator, target = spec.OPERATORS[node.op], Target.everything("none")
     paired = tensor_arguments(operator, node, tensors)
     row = yield from _type_findings(operator, node, paired, target, [])
-    inputs = [(argument, tensor) for argument, tensor in paired if argument.kind is Kind.INPUT]
-    if any(_is_unusable(tensor) for _, tensor in inputs):
-        return
-    shapes = list(_shape_findings(operator, node, inputs, row, target))
+    inputs = [tensors[name] for name in node.inputs]
+    if not any(_is_unusable(tensor) for tensor in inputs):
+        yield from _input_findings(node, tensors, row, around, Outcomes())
+    elif not _is_nested(operator):
+        yield from illegal_dimensions(inputs)
+        yield from certain(lambda outcomes: _input_findings(node, tensors, row, around, outcomes))
+
+
+def _input_findings(
+    node: Node,
+    tensors: Mapping[str, Tensor],
+    row: TypeRow | None,
+    around: Surroundings,
+    outcomes: Outcomes,
+) -> Iterator[Finding]:
+    """The findings for one choice of what comparisons of open dimensions give."""
+    known = {name: opened(tensors[name], outcomes) for name in node.inputs}
+    known |= {name: dataclasses.replace(tensors[name], shape=None) for name in node.outputs}
+    operator = spec.OPERATORS[node.op]
+    paired = [
+        (argument, tensor)
+        for argument, tensor in tensor_arguments(operator, node, known)
+        if argument.kind is Kind.INPUT and tensor.shape is not None
+    ]
+    shapes = list(_shape_findings(operator, node, paired, row, Target.everything("none")))
     yield from shapes
     rules = RULES[node.op].errors if operator.is_function else None
-    if row is not None and not shapes and rules is not None:
-        outputs = {n: dataclasses.replace(tensors[n], shape=None) for n in node.outputs}
-        for label, message in rules(Call(node, {**tensors, **outputs}, around)):
+    is_whole = not any(_is_illegal(tensors[name]) for name in node.inputs)
+    if row is not None and not shapes and rules is not None and is_whole:
+        for label, message in rules(OpenCall(node, known, around, outcomes)):
             yield error(label, message, node)
 
 
@@ -90,7 +112,7 @@ def _open_findings(
     target: Target,
     outcomes: Outcomes,
 ) -> Iterator[Finding]:
-    """The findings for one choice of what comparisons of open dimensions give."""
+    """The findings for one combination of outcomes of comparisons with open dimensions."""
     names = (*node.inputs, *node.outputs)
     tensors = {name: opened(tensors[name], outcomes) for name in names}
     operator = spec.OPERATORS[node.op]
@@ -103,21 +125,21 @@ def _open_findings(
 
 
 def _is_unusable(tensor: Tensor) -> bool:
-    """Whether a tensor lacks a shape to check others against; a shape_t may be empty."""
+    """Whether a tensor's rank or a dimension is open or illegal; a shape_t may be empty."""
     if tensor.shape is None:
         return True
     return tensor.dtype is not DType.SHAPE and min(tensor.shape, default=1) < 1
 
 
 def _is_illegal(tensor: Tensor) -> bool:
-    """Whether a tensor has no rank, or other dimensions than open and positive ones."""
+    """Whether a tensor's rank is unknown, or a dimension is neither open nor positive."""
     if tensor.shape is None:
         return True
     return tensor.dtype is not DType.SHAPE and any(d < 1 and d != DYNAMIC for d in tensor.shape)
 
 
 def _is_nested(operator: Operator) -> bool:
-    """Whether an operator's rules look at other tensors than its own, which may be open as well."""
+    """Whether an operator's rules read tensors other than its own, which may also be open."""
     has_graphs = any(argument.form is Form.GRAPH for argument in operator.attributes)
     return has_graphs or operator.chapter == "variable"
 
@@ -141,7 +163,7 @@ def _counts(operator: Operator, node: Node) -> Iterator[tuple[str, str]]:
     ):
         fixed = [a.name for a in wanted if a.form is not Form.TENSOR_LIST]
         if node.op == "VARIABLE" and what == "outputs":
-            fixed = ["the variable"]  # which the table states as attributes
+            fixed = ["the variable"]  # the table lists it as attributes
         open_ended = any(a.form is Form.TENSOR_LIST for a in wanted)
         if len(found) < len(fixed) or (len(found) > len(fixed) and not open_ended):
             least = "at least " if open_ended else ""
@@ -152,7 +174,7 @@ def _counts(operator: Operator, node: Node) -> Iterator[tuple[str, str]]:
 def _form_problems(
     operator: Operator, node: Node, tensors: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, str]]:
-    """Tensors that are of another kind than in the table, and constants without values."""
+    """Yields tensors whose kind differs from the table's, and constants with no or wrong values."""
     for argument, tensor in tensor_arguments(operator, node, tensors):
         is_shape = tensor.dtype is DType.SHAPE
         if is_shape != (argument.form is Form.SHAPE):
@@ -186,7 +208,7 @@ def _attribute_problems(operator: Operator, node: Node, graph: Graph) -> Iterato
 
 
 def _wanted_form(argument: Argument, found: Any, graph: Graph) -> str | None:
-    """The form that the table wants of an attribute, or None where it has it."""
+    """The form that the table requires of an attribute; None if the attribute has it."""
     dtype = argument.dtype
     if argument.form is Form.GRAPH:
         good = isinstance(found, str) and found in graph.subgraphs
@@ -210,7 +232,7 @@ def _wanted_form(argument: Argument, found: Any, graph: Graph) -> str | None:
         return None if isinstance(found, str | bytes) else "a string"
     if dtype is bool:
         return None if isinstance(found, bool | np.bool_) else "a boolean"
-    # CLAMP's bounds: a number, or a scalar of the element type.
+    # The bounds of CLAMP are numbers, or scalars of the element type.
     good = isinstance(found, int | float | np.generic) and not isinstance(found, bool)
     return None if good else "a number"
 
@@ -229,7 +251,7 @@ def _type_findings(
     target: Target,
     needs: list[Need],
 ):
-    """Yields findings on types; returns the type row of the node, or None."""
+    """Yields findings on types; returns the node's type row, or None if no row matches."""
     name = node.op.lower()
     acc_type = node.attributes.get("acc_type")
     rows = matching_rows(operator, node, paired)
@@ -257,7 +279,7 @@ def _type_findings(
 def _version_findings(
     operator: Operator, node: Node, rows: list[TypeRow], described: str, target: Target
 ) -> Iterator[Finding]:
-    """The operator, its attributes and its types where the target's version lacks them."""
+    """Yields an error if the target's version lacks the operator, its attributes or its types."""
     used: list[tuple[str, Sequence[Versioned]]] = [(node.op, [operator])]
     used += [(f"attribute {a.name}", [a]) for a in versioned_attributes(operator, node)]
     used += [(described, rows)] if rows else []
@@ -314,8 +336,8 @@ def _shape_findings(
 def _rank_problem(argument: Argument, tensor: Tensor, target: Target) -> str | None:
     """The message about a wrong rank, or None.
 
-    A rank beyond the level's MAX_RANK is an error, not unpredictable as other limits of the level,
-    because the conformance suite expects an error.
+    A rank above the level's MAX_RANK is an error, although the level's other limits are
+    unpredictable, because the conformance suite expects an error.
     """
     if argument.rank is None or argument.form is Form.SHAPE:
         return None
@@ -332,7 +354,7 @@ def _rank_problem(argument: Argument, tensor: Tensor, target: Target) -> str | N
 def _dimension_problems(
     argument: Argument, tensor: Tensor, sizes: dict[str, tuple[int, str]]
 ) -> Iterator[str]:
-    """Compares numbered dimensions with their number, named ones with the first of that name."""
+    """Compares numeric dimensions with their number, named ones with the first of the same name."""
     if argument.dims is None or argument.form is Form.SHAPE:
         return
     assert tensor.shape is not None
@@ -350,7 +372,7 @@ def _dimension_problems(
 
 
 def _same_shapes(node: Node, paired: list[tuple[Argument, Tensor]]) -> Iterator[Finding]:
-    """Arguments whose whole shape has one name must agree in it."""
+    """Checks that arguments whose whole shape has the same name have equal shapes."""
     seen: dict[str, tuple[Argument, Tensor]] = {}
     for argument, tensor in paired:
         if argument.dims is not None or not argument.shape or argument.form is not Form.TENSOR:
@@ -363,7 +385,7 @@ def _same_shapes(node: Node, paired: list[tuple[Argument, Tensor]]) -> Iterator[
 
 
 def _differ(one: tuple[int, ...] | None, other: tuple[int, ...] | None) -> bool:
-    """Whether shapes differ in their ranks, or in dimensions that are not open."""
+    """Whether two shapes differ in rank, or in a dimension that is open in neither."""
     assert one is not None
     assert other is not None
     if len(one) != len(other):

@@ -1,7 +1,7 @@
 """viz: pages with tables and charts, pictures of graphs, and data for Model Explorer.
 
-`Comparison.to_html`, `Comparison.to_model_explorer` and `sweep.Results.to_html` write them. Charts
-need matplotlib: pip install 'tosajax[viz]'.
+`Comparison.to_html`, `Comparison.to_model_explorer` and `sweep.Results.to_html` write them to
+files. Charts need matplotlib: pip install 'tosajax[viz]'.
 """
 
 from __future__ import annotations

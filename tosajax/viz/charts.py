@@ -1,8 +1,8 @@
-"""Charts as SVG for the inside of a page, by matplotlib; the same data gives the same bytes.
+"""Charts as SVG elements of a page, by matplotlib; the same data gives the same bytes.
 
-Each is drawn for wide windows and for narrow ones, and the page shows one of the two. Colours
-follow Okabe and Ito, for any colour vision, and have a shade for light pages and one for dark ones;
-lines that differ in colour also differ in their marks or dashes. Text and axes take the page's own
+Each chart is drawn for wide and for narrow windows, and the page shows one of the two drawings.
+Colours follow Okabe and Ito, for any colour vision, with a shade for light and one for dark pages;
+lines that differ in colour also differ in their marks or dashes. Text and axes take the page's text
 colour.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-# Of lines, and after them of the background. Each stands out from the page by 3 to 1.
+# Colours of lines, then of the background. Each has a contrast of 3 to 1 with the page.
 LIGHT = (
     *("#0072b2", "#cb5200", "#00825e", "#ad5588", "#9c6b00", "#2c86ba", "#74777c", "#6b5b00"),
     "#7b818a",
@@ -35,10 +35,10 @@ COLOURS, GREY = LIGHT[:-1], LIGHT[-1]
 FIRST, SECOND = COLOURS[:2]
 MARKERS = "osD^vPX*"
 Paint = Callable[["Figure", bool], None]  # draws on a figure; True for a narrow one
-# Ticks of shares, on the scale of what is missing to 1.
+# Ticks for shares, on a logarithmic scale of 1 - share.
 _SHARES = (0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999)
-_LABELS, _NARROW_LABELS = 40, 14  # on an axis of names
-_INK = "#010203"  # stands for the page's colour of text
+_LABELS, _NARROW_LABELS = 40, 14  # the most labels on an axis of names
+_INK = "#010203"  # placeholder for the page's text colour
 _RC = {
     "axes.edgecolor": _INK,
     "axes.facecolor": "none",
@@ -65,12 +65,17 @@ _NARROW_RC = {"axes.titlesize": 10.5, "font.size": 9.5}
 
 
 def check_installed() -> None:
-    """Raises ImportError, with the command that installs it, where there is no matplotlib."""
+    """Raises ImportError, with the command to install it, if matplotlib is not installed.
+
+    Example:
+      >>> from tosajax import viz
+      >>> viz.check_installed()  # doctest: +SKIP
+    """
     _matplotlib()
 
 
 def css(colours: Sequence[str]) -> str:
-    """The colours by their names on a page."""
+    """CSS variables of colours."""
     return " ".join(f"--c{at}: {colour};" for at, colour in enumerate(colours))
 
 
@@ -82,14 +87,14 @@ def chart(
     wide: tuple[float, float],
     narrow: tuple[float, float],
 ) -> str:
-    """A chart as a <figure> of two <svg>, of which a page shows one.
+    """A chart as a <figure> of two <svg>, one of which the page shows.
 
     Args:
-      title: of the chart, unlike all others of a page.
-      about: the chart in words, for those who cannot see it.
-      paint: draws it.
-      wide: width and height in inches of 72 points, on wide pages.
-      narrow: those on narrow pages.
+      title: the title of the chart, unique on its page.
+      about: a description of the chart, for screen readers.
+      paint: draws the chart.
+      wide: width and height on wide pages, in inches of 72 points.
+      narrow: width and height on narrow pages.
 
     Raises:
       ImportError: matplotlib is not installed.
@@ -106,7 +111,7 @@ def _drawn(title: str, kind: str, paint: Paint, size: tuple[float, float]) -> st
     drawn = io.StringIO()
     rc = _RC | (_NARROW_RC if kind == "narrow" else {}) | {"svg.hashsalt": f"{kind} {title}"}
     with matplotlib.rc_context(rc), warnings.catch_warnings():
-        # The reader's fonts may have glyphs that matplotlib's own lacks.
+        # The reader's fonts may have glyphs that matplotlib's font lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure = Figure(figsize=size, layout="constrained")
         paint(figure, kind == "narrow")
@@ -115,20 +120,20 @@ def _drawn(title: str, kind: str, paint: Paint, size: tuple[float, float]) -> st
 
 
 def name_axis(axes: Axes, names: Sequence[str], narrow: bool) -> None:
-    """Labels 0, 1, ... of the x axis: each name, or each n-th where there are too many."""
+    """Labels 0, 1, ... on the x axis with names; only each n-th if there are too many."""
     step = max(1, math.ceil(len(names) / (_NARROW_LABELS if narrow else _LABELS)))
     at = range(0, len(names), step)
     axes.set_xticks(list(at), [names[i] for i in at], rotation=90, fontsize=8 if narrow else 7)
-    middle, half = (len(names) - 1) / 2, max(len(names), 6) / 2 + 0.2  # bars of a few stay narrow
+    middle, half = (len(names) - 1) / 2, max(len(names), 6) / 2 + 0.2  # keeps few bars narrow
     axes.set_xlim(middle - half, middle + half)
     axes.grid(axis="x", visible=False)
 
 
 def spread_axis(axis: Axis, values: Sequence[float]) -> str:
-    """Makes the y axis of positive values logarithmic where they spread wide.
+    """Makes the y axis of positive values logarithmic if their range is wide.
 
     Returns:
-      The end of its label: ", log scale", or "".
+      The suffix of the axis label: ", log scale", or "".
     """
     if not values or max(values) <= 100 * min(values):
         return ""
@@ -139,21 +144,21 @@ def spread_axis(axis: Axis, values: Sequence[float]) -> str:
 
 
 def share_axis(axis: Axis, values: Sequence[float]) -> str:
-    """Makes the y axis of shares logarithmic in what is missing to 1, where that spreads wide.
+    """Makes the y axis of shares logarithmic in 1 - share, if the range of that is wide.
 
-    Networks of 0.97 and 0.98 are told apart beside one of 0.1.
+    Accuracies of 0.97 and 0.98 then differ visibly beside one of 0.1.
 
     Args:
-      axis: to set.
-      values: finite; beyond [0, 1], the axis stays as it is.
+      axis: the axis to set.
+      values: finite values; if one is outside [0, 1], the axis does not change.
 
     Returns:
-      The end of its label: ", log scale of the rest", or "".
+      The suffix of the axis label: ", log scale of the rest", or "".
     """
     rests = sorted({1 - v for v in values if 0 <= v < 1})
     if len(rests) < 3 or not all(0 <= v <= 1 for v in values) or rests[-1] < 10 * rests[0]:
         return ""
-    low = rests[0] / 3  # in the place of 0
+    low = rests[0] / 3  # replaces 0
     axis.axes.set_yscale(
         "function",
         functions=(lambda y: -_log10(1 - y, low), lambda y: 1 - 10.0**-y),
@@ -173,10 +178,10 @@ def _log10(values: Any, low: float) -> Any:
 
 
 def value_axis(axis: Axis, values: Sequence[float]) -> None:
-    """An x axis of settings: a tick for each of a few values, logarithmic where they spread wide.
+    """Sets an x axis of settings: a tick for each of a few values; logarithmic for wide ranges.
 
     Args:
-      axis: to set.
+      axis: the axis to set.
       values: finite, at least one.
     """
     known = sorted(set(values))
@@ -213,7 +218,7 @@ def _inline(drawing: str, kind: str) -> str:
     def kept(found: re.Match[str]) -> str:
         return found[0] if found[2] in referred else f"<{found[1]}"
 
-    # All charts share the ids that nothing refers to; on a page ids have to differ.
+    # Unreferenced ids are the same in all charts; on a page, ids must be unique.
     rest = re.sub(r'<(\w+) id="([^"]*)"', kept, rest)
     names = {_INK: "currentColor"} | {c: f"var(--c{at})" for at, c in enumerate(LIGHT)}
     rest = re.sub(r": (#[0-9a-f]{6})", lambda m: f": {names.get(m[1], m[1])}", rest)

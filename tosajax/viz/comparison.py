@@ -1,4 +1,4 @@
-"""Pages of comparisons: which tensors differ, from which layer on, and how their values lie."""
+"""Pages of comparisons: which tensors differ, from which layer on, and histograms of values."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _HISTOGRAMS = 6
 _NAME, _NARROW_NAME = 26, 18  # characters of a tensor's name in a chart
-_BARS = 80  # of a chart; more are steps, and have smaller marks
-_OUTPUTS = 8  # in a summary
-_PLACE = 120  # characters of a location
+_BARS = 80  # the most bars of a chart; more tensors are drawn as steps, with smaller marks
+_OUTPUTS = 8  # the most outputs in a summary
+_PLACE = 120  # the most characters of a location
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _HEAD = (
     "#", "tensor", "operator", "type", "elements", "differ (%)", "max |a − b|", "mean |a − b|",
@@ -43,14 +43,23 @@ def comparison_page(comparison: Comparison, command: str | None = None) -> str:
     """A page: the first and the worst difference, charts by layer, histograms, and all tensors.
 
     Args:
-      comparison: to show.
-      command: that made it, for the page's foot.
+      comparison: the comparison to show.
+      command: the command that made it, for the page's footer.
 
     Returns:
       An HTML document that needs no other file.
 
     Raises:
       ImportError: matplotlib is not installed.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import compare, viz
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> viz.comparison_page(compare.compare(graph, graph))[:15]
+      '<!DOCTYPE html>'
     """
     charts.check_installed()
     rows = comparison.rows
@@ -69,14 +78,14 @@ def comparison_page(comparison: Comparison, command: str | None = None) -> str:
 
 
 def comparison_box(comparison: Comparison) -> str:
-    """A comparison in a notebook: its summary and its tensors."""
+    """The HTML of a comparison in a notebook: its summary and its tensors."""
     head, cells = tensor_table(comparison.rows)
     title = "Comparison of two programs"
     return html.box(title, summary(comparison), head, cells, noun="tensor", named_by=NAMED_BY)
 
 
 def tensor_table(rows: Sequence[Row]) -> tuple[list[str], list[list[object]]]:
-    """The rows of a comparison as the head and the cells of a table."""
+    """The head and the cells of a table of a comparison's rows."""
     with_local = _with_local(rows)
     head = [*_HEAD, *(_LOCAL_HEAD if with_local else ())]
     cells = []
@@ -93,7 +102,7 @@ def tensor_table(rows: Sequence[Row]) -> tuple[list[str], list[list[object]]]:
 
 
 def summary(comparison: Comparison) -> list[tuple[str, str]]:
-    """The programs and their differences: terms, and the HTML of each."""
+    """The programs and their differences: terms, with the HTML of each."""
     rows = comparison.rows
     differ = sum(row.total.mismatches > 0 for row in rows)
     found = f"{differ} of {len(rows)} tensors differ" if differ else f"all {len(rows)} are equal"
@@ -148,7 +157,7 @@ def _sqnr_cell(m: Measured) -> html.Cell:
 
 
 def _range_cell(ends: tuple[float, float] | None) -> html.Cell | None:
-    """The least and the greatest value; sorts by their difference."""
+    """A cell with the smallest and the largest value, which sorts by their difference."""
     if ends is None:
         return None
     low, high = (f"{v:,}" if isinstance(v, int) else f"{v:.4g}" for v in ends)
@@ -160,7 +169,7 @@ def _share_cell(share: float | None) -> html.Cell | None:
 
 
 def _percent(share: float) -> str:
-    """Few digits, but never "100" for less than all, or "0" for more than none."""
+    """A percentage with few digits; "100" only for all, "0" only for none."""
     return f"{100 * share:.3g}" if share < 0.999 or share == 1 else f"{100 * share:.6g}"
 
 
@@ -169,7 +178,7 @@ def _error_cell(row: Row, value: float) -> html.Cell:
 
 
 def _error(row: Row, value: float) -> str:
-    """An error with its unit: the largest one is an int where errors are whole steps."""
+    """An error with its unit; the largest error is an int if errors are whole steps."""
     number = f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
     return f"{number} LSB" if isinstance(row.total.max_error, int) else number
 
@@ -187,7 +196,7 @@ def _differs(row: Row) -> bool:
 
 
 def _badness(row: Row) -> tuple[float, ...]:
-    """Less is worse: SQNR, and of equal SQNR the share of values that are not at their limits."""
+    """A sort key, smaller for worse rows: the SQNR, then the share of values within limits."""
     found = [m.sqnr for m in (row.local or row.total, row.total)]
     clipped = [share for share in (row.total.clipped_a, row.total.clipped_b) if share is not None]
     known = [-math.inf if math.isnan(sqnr) else sqnr for sqnr in found]
@@ -198,7 +207,7 @@ def _badness(row: Row) -> tuple[float, ...]:
 
 
 class _Series(NamedTuple):
-    """The numbers of all tensors, and how a chart draws them."""
+    """A series of numbers, one for each tensor, with the style in which a chart draws it."""
 
     label: str
     measured: Sequence[Measured | None]
@@ -218,12 +227,12 @@ def _series(rows: Sequence[Row]) -> list[_Series]:
 
 
 def _label(number: int, row: Row, narrow: bool = False) -> str:
-    """A tensor in a chart: its number in the table, and its name."""
+    """The label of a tensor in a chart: its number in the table, and its name."""
     return f"{html.shortened(row.tensor, _NARROW_NAME if narrow else _NAME)} #{number}"
 
 
 def _layers_chart(rows: Sequence[Row]) -> str:
-    """SQNR and mismatches in the order of execution, one above the other."""
+    """A chart of SQNR above a chart of mismatches, in the order of execution."""
     series = _series(rows)
 
     def paint(figure: Figure, narrow: bool) -> None:
@@ -234,7 +243,7 @@ def _layers_chart(rows: Sequence[Row]) -> str:
         charts.name_axis(lower, names, narrow)
         order = "tensors in the order of execution"
         lower.set_xlabel(order if narrow else f"{order}, with their numbers in the table")
-        if len(series) > 1:  # colours mean the same in both
+        if len(series) > 1:  # colours have the same meaning in both charts
             figure.legend(
                 *upper.get_legend_handles_labels(), loc="outside upper left", ncols=1 + (not narrow)
             )
@@ -273,7 +282,7 @@ def _paint_sqnr(axes: Axes, series: Sequence[_Series]) -> None:
 def _decibel_ticks(
     axes: Axes, ends: tuple[float, float], room: float, values: Sequence[float]
 ) -> None:
-    """Ticks for numbers, and for the infinite values beyond them."""
+    """Sets ticks for finite numbers, and beyond them for infinite values."""
     low, high = ends
     if any(math.isfinite(v) for v in values):
         found = axes.yaxis.get_major_locator().tick_values(low - room / 2, high + room / 2)
@@ -299,7 +308,7 @@ def _paint_mismatches(axes: Axes, series: Sequence[_Series]) -> None:
 
 
 def _paint_bars(axes: Axes, heights: Sequence[float], place: tuple[int, int], s: _Series) -> None:
-    """Bars beside those of other series; place: number of the series, and of all."""
+    """Draws the bars of one series; place: the index of the series, and their number."""
     at, count = place
     width = 0.8 / count
     places = [i + (at - (count - 1) / 2) * width for i in range(len(heights))]
@@ -310,7 +319,7 @@ def _paint_bars(axes: Axes, heights: Sequence[float], place: tuple[int, int], s:
 
 
 def _paint_steps(axes: Axes, heights: Sequence[float], place: tuple[int, int], s: _Series) -> None:
-    """A line of steps, where bars would be too thin to tell apart; the first series is filled."""
+    """Draws a series as steps, for charts with too many bars; the first series is filled."""
     ends = np.arange(len(heights) + 1) - 0.5
     known = [height or math.nan for height in heights]
     if place[0] == 0:
@@ -319,7 +328,7 @@ def _paint_steps(axes: Axes, heights: Sequence[float], place: tuple[int, int], s
 
 
 def _histograms_chart(rows: Sequence[Row], worst: Sequence[Row]) -> str:
-    """Values of both programs, for a few tensors."""
+    """A chart of histograms of the values of both programs, for a few tensors."""
     numbers = {id(row): number for number, row in enumerate(rows, 1)}
     across = 2 if len(worst) > 1 else 1
     down = math.ceil(len(worst) / across)
@@ -366,7 +375,7 @@ def _paint_histogram(axes: Axes, number: int, row: Row, narrow: bool) -> None:
 
 
 def _integer_axis(axes: Axes, histograms: Sequence[Histogram]) -> None:
-    """The whole range of the type, so that unused values show."""
+    """Sets the x axis to the whole range of the type, which shows unused values."""
     kinds = dict.fromkeys(histogram.kind for histogram in histograms)
     low = min(histogram.edges[0] for histogram in histograms)
     high = max(histogram.edges[-1] for histogram in histograms) - 1
@@ -378,9 +387,9 @@ def _integer_axis(axes: Axes, histograms: Sequence[Histogram]) -> None:
 
 
 def _bins_of_powers(shares: Sequence[np.ndarray]) -> np.ndarray:
-    """The bins to show: from the first with values to the last, 0 among them.
+    """The bins to show: from the first to the last bin with values, including 0.
 
-    Bins next to 0 that are empty on both sides are left out: integers have no values there.
+    Bins next to 0 that are empty for both signs are left out: integers have no values there.
     """
     zero = len(shares[0]) // 2
     used = np.flatnonzero(np.sum(shares, axis=0))
@@ -390,7 +399,7 @@ def _bins_of_powers(shares: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _power_axis(axes: Axes, edges: np.ndarray, bins: np.ndarray) -> None:
-    """Powers of two of either sign at the bins that are shown, and 0."""
+    """Labels the shown bins with powers of two of both signs, and 0."""
     step = max(1, math.ceil(len(bins) / 10))
     zero = int(np.searchsorted(bins, (len(edges) - 1) // 2))
     places = range(zero % step, len(bins), step)
@@ -401,7 +410,7 @@ def _power_axis(axes: Axes, edges: np.ndarray, bins: np.ndarray) -> None:
 
 
 def _power(low: float, high: float) -> str:
-    """The power of two in the middle of a bin, or 0."""
+    """The label of a bin: the power of two at its middle, or 0."""
     if low < 0 < high:
         return "0"
     inner = low if low > 0 else high

@@ -1,6 +1,6 @@
-"""Pictures of graphs: inputs, nodes and outputs, without constants and what is made of them alone.
+"""Pictures of graphs: inputs, nodes and outputs, without constants and nodes of constants only.
 
-As SVG, as a page, and as text with rails like those of `git log --graph`.
+A picture is an SVG, a page, or text with rails as in `git log --graph`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tosajax.viz.pages import page
 
 # Pixels of the drawing.
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _RAIL, _MARGIN, _HEAD = 236, 54, 26, 26, 18, 14, 34
-_CHARACTERS = 33  # of a line in a box
-_TIP = 300  # characters of a location or a list in a tooltip
-# Colours of the edge of a box, by the operator's chapter; all others have that of the outline.
+_CHARACTERS = 33  # the most characters of a line in a box
+_TIP = 300  # the most characters of a location or a list in a tooltip
+# Colours of a box's edge by the operator's chapter; by default the colour of the outline.
 _COLOURS = {
     **dict.fromkeys(("conv", "products", "fft"), 0),
     **dict.fromkeys(("elementwise_binary", "elementwise_ternary", "elementwise_unary"), 1),
@@ -53,17 +53,17 @@ svg.graph .heads { fill: var(--ink); }
 
 
 class Box(NamedTuple):
-    """An input, a node or an output in a picture.
+    """A box in a picture: an input, a node or an output.
 
     Args:
       kind: the operator, "input" or "output".
       detail: window and stride of a convolution or a pool, bounds of a CLAMP, the name of a
         variable, the subgraphs of control flow.
-      name: of the first tensor.
-      types: of the tensors that it makes.
-      tip: all about it, in lines.
-      reads: the boxes whose tensors it reads, each once.
-      outputs: how many of its tensors are outputs of the graph.
+      name: the name of its first tensor.
+      types: the types of the tensors that it computes.
+      tip: the lines of its tooltip.
+      reads: the boxes whose tensors it reads, without duplicates.
+      outputs: the number of its tensors that are outputs of the graph.
     """
 
     kind: str
@@ -76,7 +76,7 @@ class Box(NamedTuple):
 
 
 def boxes_of(graph: Graph) -> list[Box]:
-    """The boxes of a graph, each after those it reads, without its subgraphs and constants."""
+    """The boxes of a graph without subgraphs and constants, in topological order."""
     makers: dict[str, int] = {}
     found: list[Box] = []
     ends = Counter(graph.outputs)
@@ -104,7 +104,7 @@ def boxes_of(graph: Graph) -> list[Box]:
 
 
 def _is_pure(node: Node) -> bool:
-    """Whether the outputs of a node depend on its inputs alone."""
+    """Whether the outputs of a node depend only on its inputs."""
     return spec.OPERATORS[node.op].chapter not in ("variable", "custom", "control_flow")
 
 
@@ -154,9 +154,18 @@ def _described(tensor: Tensor | None, graph: Graph) -> str:
 
 
 def graph_svg(graph: Graph) -> str:
-    """A picture of a graph as SVG, dark where the reader's system or notebook is.
+    """A picture of a graph as SVG; dark if the reader's system or notebook is.
 
-    Subgraphs stand below, under their names.
+    Subgraphs are drawn below, with their names as titles.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import viz
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> svg = viz.graph_svg(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> svg[:4], "REVERSE" in svg
+      ('<svg', True)
     """
     parts, top, widest = [], float(_MARGIN), 0.0
     several = bool(graph.subgraphs)
@@ -240,14 +249,23 @@ def _box(box: Box, x: float, y: float) -> str:
 
 
 def graph_page(graph: Graph, command: str | None = None) -> str:
-    """A page: a graph in short, its picture, and its nodes.
+    """A page: the summary of a graph, its picture, and its nodes.
 
     Args:
-      graph: to show.
-      command: that made it, for the page's foot.
+      graph: the graph to show.
+      command: the command that made it, for the page's footer.
 
     Returns:
       An HTML document that needs no other file.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import viz
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> page = viz.graph_page(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> page[:15]
+      '<!DOCTYPE html>'
     """
     picture = html.note(
         "Constants, and what is made of constants alone, are left out. A box has its operator, "
@@ -267,11 +285,20 @@ def graph_page(graph: Graph, command: str | None = None) -> str:
 
 
 def graph_text(graph: Graph, width: int | None = None) -> str:
-    """A picture of a graph as text: a line for each box, beside rails of the tensors.
+    """A picture of a graph as text: a line for each box, next to rails of the tensors.
 
     Args:
-      graph: to show.
-      width: the most characters of a line; None for any.
+      graph: the graph to show.
+      width: the most characters of a line; None for no limit.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import viz
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> print(viz.graph_text(b.graph([b.op("REVERSE", x, axis=1, name="y")]), width=60))
+      ○ input    x         INT8[1,3]
+      ● REVERSE  y         INT8[1,3] output
     """
     parts = []
     for part in graph.walk():
@@ -306,7 +333,7 @@ def _title(box: Box) -> str:
 
 
 def _rails(boxes: Sequence[Box]) -> Iterator[tuple[str, Box | None]]:
-    """Rails of each line, and the box of the line; lines between boxes join and part the rails."""
+    """Yields the rails of each line, and its box; lines without a box join or split rails."""
     left = Counter(source for box in boxes for source in box.reads)
     lanes: list[int | None] = []
     for at in _late(boxes):
@@ -333,7 +360,7 @@ def _rails(boxes: Sequence[Box]) -> Iterator[tuple[str, Box | None]]:
 
 
 def _late(boxes: Sequence[Box]) -> Iterator[int]:
-    """The boxes in order, each input just before the box that reads it first."""
+    """The boxes in order, with each input just before its first reader."""
     read = {source for box in boxes for source in box.reads}
     waiting = {at for at in read if boxes[at].kind == "input"}
     for at, box in enumerate(boxes):
@@ -345,7 +372,7 @@ def _late(boxes: Sequence[Box]) -> Iterator[int]:
 
 
 def _free(lanes: list[int | None], start: int) -> int:
-    """The first lane without a tensor from `start` on, which is added if there is none."""
+    """The first free lane from `start` on; adds a lane if none is free."""
     for lane in range(start, len(lanes)):
         if lanes[lane] is None:
             return lane
@@ -358,13 +385,13 @@ def _bar(lane: int | None) -> str:
 
 
 def _crossing(lanes: Sequence[int | None], main: int, ends: dict[int, bool], marks: str) -> str:
-    """A line from one lane to others to its right.
+    """Draws a line from one lane to lanes to its right.
 
     Args:
-      lanes: the tensor of each.
+      lanes: the tensor of each lane.
       main: the lane where the line begins.
-      ends: the other lanes, and whether each goes on.
-      marks: at the end of the line, for a lane that does not go on and for one that does.
+      ends: the lanes where it ends, and whether each lane continues.
+      marks: the characters for ends at lanes that stop, and at lanes that continue.
     """
     last = max(ends)
     cells = []

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
-_MAPS = 6  # on a page
-_VALUES = 24  # of an axis
-_WRITTEN = 12  # values of the longer axis, at most, where cells show their numbers
+_MAPS = 6  # the most maps on a page
+_VALUES = 24  # the most values of an axis
+_WRITTEN = 12  # the most values of an axis for which cells show their numbers
 
 
 def maps(
@@ -26,17 +26,17 @@ def maps(
     metric: str,
     best: Callable[[list[float]], float],
 ) -> str:
-    """A heat map of each pair of axes, where most of its combinations were tried.
+    """A heat map for each pair of axes of which most combinations were tried.
 
     Args:
       axes: columns of numbers.
-      rows: for each pair of axes, in the order of `itertools.combinations`: those that have both,
-        and the metric.
+      rows: for each pair of axes, in the order of `itertools.combinations`, the rows that have
+        both axes and the metric.
       metric: a column of numbers.
-      best: of the values in a cell.
+      best: `min` or `max`, which chooses among the values of a cell.
 
     Returns:
-      HTML; "" where no pair makes a map.
+      HTML; "" if no pair has a map.
     """
     pairs = zip(itertools.combinations(axes, 2), rows, strict=True)
     drawn = [(pair, cells) for pair, known in pairs if (cells := _cells(pair, known, metric, best))]
@@ -52,7 +52,7 @@ def maps(
 def _cells(
     pair: tuple[str, str], rows: Sequence[Row], metric: str, best: Callable[[list[float]], float]
 ) -> dict[tuple[float, float], float]:
-    """The metric by the values of both axes; empty where most combinations have none."""
+    """The metric by the values of both axes; empty if most combinations lack a value."""
     found: dict[tuple[float, float], list[float]] = {}
     for row in rows:
         found.setdefault((row[pair[0]], row[pair[1]]), []).append(row[metric])
@@ -70,7 +70,7 @@ def _map(pair: tuple[str, str], cells: Mapping[tuple[float, float], float], metr
 
         axes = figure.subplots()
         grid = [[cells.get((x, y), math.nan) for x in xs] for y in ys]
-        # A bar of more colours than 50 would be a bitmap.
+        # With more than 50 colours the colour bar would be a bitmap.
         colours = matplotlib.colormaps["cividis"].resampled(32)
         mesh = axes.pcolormesh(grid, cmap=colours, edgecolors=charts.GREY, linewidth=0.4)
         for side, values in ((axes.xaxis, xs), (axes.yaxis, ys)):

@@ -1,9 +1,9 @@
 """Layered drawings of acyclic graphs: nodes in rows, in the order of their edges.
 
-Each node is a row below those it reads from. An edge over several rows has a rail through them,
-shared by all readers of a node. Rows are ordered by the places of their neighbours, and
-each node is put as near to them as its row allows. Nodes on a longest path count most, so that it
-is straight, and others stand beside it.
+Each node is in a row below the nodes it reads from. An edge across several rows has a rail through
+them, shared by all readers of a node. Rows are sorted by the positions of their neighbours, and
+each node is placed as near to its neighbours as its row allows. Nodes on a longest path have the
+largest weight, so the path is straight and other nodes are beside it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-_RAIL, _NODE, _TRUNK = 1.0, 30.0, 1e6  # weights of places
-_ROUNDS = 6  # of ordering, and of placing: neither gets better by more
+_RAIL, _NODE, _TRUNK = 1.0, 30.0, 1e6  # weights of positions
+_ROUNDS = 6  # rounds of sorting, and of placing; more rounds do not improve either
 
 
 class Item(NamedTuple):
-    """A place in a row: a node, or its rail."""
+    """An item in a row: a node, or its rail."""
 
     row: int
     node: int
@@ -25,12 +25,12 @@ class Item(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """A drawing without sizes.
+    """The layout of a drawing.
 
     Args:
       rows: the items of each row, from left to right.
-      x: the middle of each item.
-      lines: pairs of items in adjacent rows, upper one first.
+      x: the horizontal centre of each item.
+      lines: pairs of items in adjacent rows, the upper item first.
     """
 
     rows: list[list[Item]]
@@ -42,10 +42,10 @@ def layered(count: int, edges: Iterable[tuple[int, int]], width: float, rail: fl
     """Places nodes.
 
     Args:
-      count: of nodes, which are numbered in an order that edges follow.
-      edges: pairs of nodes.
-      width: of a node, with the gap to the next one.
-      rail: the width of a rail, with the gap to the next one.
+      count: the number of nodes, which are numbered in topological order.
+      edges: pairs of nodes, (source, target).
+      width: the width of a node, including the gap to the next item.
+      rail: the width of a rail, including the gap to the next item.
     """
     edges = sorted(set(edges))
     row = _rows(count, edges)
@@ -69,7 +69,7 @@ def layered(count: int, edges: Iterable[tuple[int, int]], width: float, rail: fl
 
 
 def _rows(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """The row of each node: below all it reads from; of those that read nothing above a reader."""
+    """The row of each node: below all nodes it reads; nodes without inputs are above a reader."""
     row = [0] * count
     for source, target in edges:  # sorted, so a source has its row before it is read
         row[target] = max(row[target], row[source] + 1)
@@ -85,7 +85,7 @@ def _rows(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _trunk(row: Sequence[int], edges: Sequence[tuple[int, int]]) -> set[int]:
-    """The nodes on longest paths: with as many rows below them as there are."""
+    """The nodes on longest paths: paths through all rows."""
     below = [0] * len(row)
     for source, target in reversed(edges):
         below[source] = max(below[source], below[target] + 1)
@@ -94,7 +94,7 @@ def _trunk(row: Sequence[int], edges: Sequence[tuple[int, int]]) -> set[int]:
 
 
 def _lines(edge: tuple[int, int], row: Sequence[int]) -> Iterable[tuple[Item, Item]]:
-    """The lines of an edge, from row to row."""
+    """The lines of an edge, one between each pair of adjacent rows."""
     source, target = edge
     rails = [Item(at, source, True) for at in range(row[source] + 1, row[target])]
     path = [Item(row[source], source, False), *rails, Item(row[target], target, False)]
@@ -105,7 +105,7 @@ _Neighbours = dict[Item, list[Item]]
 
 
 def _neighbours(lines: Iterable[tuple[Item, Item]]) -> tuple[_Neighbours, _Neighbours]:
-    """The items in the row above each one, and in the row below."""
+    """For each item, its neighbours in the row above, and in the row below."""
     above: _Neighbours = {}
     below: _Neighbours = {}
     for upper, lower in lines:
@@ -115,7 +115,7 @@ def _neighbours(lines: Iterable[tuple[Item, Item]]) -> tuple[_Neighbours, _Neigh
 
 
 def _order(rows: Sequence[list[Item]], neighbours: _Neighbours) -> None:
-    """Sorts each row by the mean place of its neighbours in the row before; rails to the right."""
+    """Sorts each row by the mean position of its neighbours in the previous row; rails go right."""
     place: dict[Item, float] = {}
     for row in rows:
         here = {item: at / len(row) for at, item in enumerate(row)}
@@ -131,7 +131,7 @@ def _place(
     widths: tuple[float, float],
     weights: Mapping[Item, float],
 ) -> None:
-    """Moves the items of each row to the mean of their neighbours, of their own kind if any are."""
+    """Moves items to the mean of their neighbours; of neighbours of the same kind, if there are."""
     for row in rows:
         wanted = []
         for item in row:
@@ -150,17 +150,17 @@ def _place(
 def _spread(
     wanted: Sequence[float], apart: Sequence[float], weights: Sequence[float]
 ) -> list[float]:
-    """The places nearest to the wanted ones, by weighted squares, that keep a distance.
+    """The positions with minimum distances that are closest to given ones, by weighted squares.
 
     Args:
-      wanted: places, in the order that they keep.
-      apart: the least distance from each to the next.
-      weights: how much each counts.
+      wanted: the given positions; their order is kept.
+      apart: the least distance from each position to the next.
+      weights: the weight of each position.
     """
     offset = [0.0]
     for distance in apart:
         offset.append(offset[-1] + distance)
-    blocks: list[tuple[float, float, int]] = []  # mean, weight and number of neighbours that touch
+    blocks: list[tuple[float, float, int]] = []  # mean, weight and length of runs that touch
     for place, shift, weight in zip(wanted, offset, weights, strict=False):
         block = place - shift, weight, 1
         while blocks and blocks[-1][0] > block[0]:

@@ -1,17 +1,17 @@
-"""Data that Google's Model Explorer lays over the graph of a model: a number for each node.
+"""Data that Google's Model Explorer shows on the graph of a model: a number for each node.
 
-The file holds "custom node data" for a single graph. The viewer puts them on the graph that it
+The file holds "custom node data" for a single graph. The viewer applies it to the graph that it
 shows when the file is opened, and finds the node of a result by its key:
 
-- a .tosa file, shown by Arm's adapter (tosa-adapter-model-explorer): operator k of the region
+- in a .tosa file, shown by Arm's adapter (tosa-adapter-model-explorer), operator k of the region
   "main" is node "main/op<k>". Constants count; VARIABLE, which files hold as a tensor, does not;
-- a .tflite file: the name of a tensor that the node computes. A graph that was converted from it
-  with debug information has that name in its locations, of which the last tensor is the TFLite
-  operator's own;
-- an .mlir file: the same names, if the viewer is set to name tensors by their locations; its nodes
-  have no other names.
+- in a .tflite file, a key is the name of a tensor that the node computes. A graph that was
+  converted from the file with debug information has the names in its locations, in which the last
+  tensor is the TFLite operator's own;
+- in an .mlir file, keys are the same names, if the viewer is set to name tensors by their
+  locations; nodes have no other names there.
 
-Results that match no node of the shown graph do no harm, so that one file serves all three.
+The viewer ignores results that match no node, so one file serves all three.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tosajax.graph.locations import tensors_at
 if TYPE_CHECKING:
     from tosajax.compare import Comparison, Row
 
-# Columns of which more is better, and columns of which less is better.
+# Columns in which more is better, and columns in which less is better.
 _GAINS = ("sqnr", "cosine")
 _LOSSES = (
     "share", "mismatches", "max_error", "max_ulp", "mean_abs_error", "clipped_a", "clipped_b",
 )  # fmt: skip
-# From a light to a dark orange, which differ in lightness for any colour vision.
+# Light to dark orange: the lightness differs for any colour vision.
 _FINE, _BAD = "#fff4e5", "#b34700"
 
 
@@ -40,23 +40,32 @@ def node_data(
 ) -> dict[str, Any]:
     """A number of a comparison for each node, for Model Explorer.
 
-    Numbers are coloured from light, the best, to dark, the worst. Infinite ones, which JSON lacks,
-    are strings in the colour at their end; a tensor that has no number is left out. Of several
-    outputs of a node the worst counts.
+    Colours range from light for the best to dark for the worst number. Infinities, which JSON
+    lacks, are strings in the colour of their end of the range; tensors without a number are left
+    out. For a node with several outputs, the worst number counts.
 
     Args:
-      comparison: to show.
+      comparison: the comparison to show.
       column: "sqnr", "cosine", "share" of elements that differ, "mismatches", "max_error",
-        "max_ulp", "mean_abs_error", "clipped_a" or "clipped_b", as of `Measured`; with "local_"
-        before it, that of the layer by itself.
-      graph: a, as it was read from its file, which has the nodes of .tosa files and the names of
-        .tflite files; without it, results go by the names and the locations of a's tensors.
+        "max_ulp", "mean_abs_error", "clipped_a" or "clipped_b", as in `Measured`; the prefix
+        "local_" selects the number of the layer by itself.
+      graph: the graph a as read from its file, which has the nodes of .tosa files and the names of
+        .tflite files; without it, results are keyed by the names and locations of a's tensors.
 
     Returns:
-      Values for JSON: results by key, and the gradient of their colours.
+      Values for JSON: results by key, and their colour gradient.
 
     Raises:
       KeyError: there is no such column.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import compare, viz
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> viz.node_data(compare.compare(graph, graph), "max_error", graph)["results"]
+      {'main/op0': {'value': 0}}
     """
     name = column.removeprefix("local_")
     if name not in (*_GAINS, *_LOSSES):
@@ -88,7 +97,7 @@ def _result(value: float, low: str, high: str) -> dict[str, Any]:
 
 
 def _keys(rows: Sequence[Row], graph: Graph | None) -> dict[str, Sequence[str]]:
-    """The tensors that each key stands for."""
+    """The tensors of each key."""
     if graph is None:
         located = {row.location: [row.tensor] for row in rows if row.location}
         return {**located, **{row.tensor: [row.tensor] for row in rows}}

@@ -1,4 +1,4 @@
-"""Pages in one file: they load nothing from elsewhere, and their only script is for tables."""
+"""Self-contained pages: one file without external resources; its only script is for tables."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ footer { margin-top: 2.25rem; padding-top: 0.7rem; border-top: 1px solid var(--l
   div.table, div.picture { max-height: none; overflow: visible; } form.filter { display: none; }
 }
 """
-# Cells without a value stay at the end in both directions. A filter of numbers keeps rows whose
+# Cells without a value are sorted last in both directions. A filter of numbers keeps rows whose
 # cell is not a number.
 _SCRIPT = """
 for (const table of document.querySelectorAll("table.sortable")) {
@@ -125,12 +125,18 @@ for (const table of document.querySelectorAll("table.sortable")) {
 
 
 def page(title: str, sections: Iterable[tuple[str, str]], *, command: str | None = None) -> str:
-    """An HTML document, light or dark as the reader's system is.
+    """An HTML document, light or dark like the reader's system.
 
     Args:
-      title: plain text.
-      sections: the heading of each, plain text, and its HTML.
-      command: that made the page, for its foot.
+      title: the title, plain text.
+      sections: pairs of a heading, plain text, and the HTML of its section.
+      command: the command that made the page, for its footer.
+
+    Example:
+      >>> from tosajax import viz
+      >>> page = viz.page("Accuracy", [("Results", "<p>All are equal.</p>")])
+      >>> page[:15], "All are equal." in page
+      ('<!DOCTYPE html>', True)
     """
     body = "\n".join(
         f"<section>\n<h2>{html.text(head)}</h2>\n{content}\n</section>"
@@ -160,7 +166,7 @@ def page(title: str, sections: Iterable[tuple[str, str]], *, command: str | None
 
 
 def _version() -> str:
-    """The version of tosajax after a space; "" where it is not installed."""
+    """A space and the version of tosajax; "" if it is not installed."""
     try:
         return f" {html.text(importlib.metadata.version('tosajax'))}"
     except importlib.metadata.PackageNotFoundError:

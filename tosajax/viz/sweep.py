@@ -1,4 +1,4 @@
-"""Pages of sweeps: all rows, the metric against its cost, and by one axis and by two."""
+"""Pages of sweeps: all rows, and charts of the metric against cost, one axis, and two axes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 Point = tuple[float, float]
 
 _COST = "mean_bits"
-_LINES = len(charts.COLOURS)  # of one chart
-_LISTED = 14  # points of a front that a chart names
-_CATEGORIES = 12  # of an axis of names; more are not an axis
+_LINES = len(charts.COLOURS)  # the most lines of a chart
+_LISTED = 14  # the most points of a front that a chart names
+_CATEGORIES = 12  # the most names on an axis of names
 
 
 class _FrontPoint(NamedTuple):
-    """A point that no other beats, and the rows that have it."""
+    """A point of the Pareto front, and its rows."""
 
     cost: float
     gain: float
@@ -45,11 +45,11 @@ def results_page(
     """A page: the best settings, metric against cost and axes, all rows, errors.
 
     Args:
-      results: to show.
-      cost: a column of numbers of which less is better; by default mean_bits or the first of
-        the results' costs, where rows have it.
-      about: names of the model and the data, for the summary: "model": "m.tosa".
-      command: that made the results, for the page's foot.
+      results: the results to show.
+      cost: a column of numbers in which less is better; by default mean_bits or the first of the
+        results' costs, if rows have it.
+      about: names of the model and the data, for the summary: {"model": "m.tosa"}.
+      command: the command that made the results, for the page's footer.
 
     Returns:
       An HTML document that needs no other file.
@@ -57,6 +57,15 @@ def results_page(
     Raises:
       ImportError: matplotlib is not installed.
       KeyError: there is no such column.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep, viz
+      >>> data = np.eye(2, dtype=np.float32), np.arange(2)
+      >>> configs = sweep.grid(k=[-1.0, 2.0])
+      >>> run = sweep.Sweep(lambda setting, x: x * setting["k"], data, configs=configs)
+      >>> viz.results_page(run.run())[:15]
+      '<!DOCTYPE html>'
     """
     charts.check_installed()
     results = results.by_layer()
@@ -90,11 +99,11 @@ def results_page(
 
 
 def results_box(results: Results) -> str:
-    """Results in a notebook: the best of each metric, and the rows."""
+    """The HTML of results in a notebook: the best of each metric, and the rows."""
     results = results.by_layer()
     columns = _columns(results)
     rows = [[row.get(c) for c in columns] for row in results.rows[: html.ROWS]]
-    rows += [[]] * (len(results) - len(rows))  # only their number counts
+    rows += [[]] * (len(results) - len(rows))  # only the number of rows matters
     return html.box("Results of a sweep", summary(results), columns, rows, noun="setting")
 
 
@@ -103,18 +112,18 @@ def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def _columns(results: Results) -> list[str]:
-    """All columns, that of errors only where there are any."""
+    """All columns; the column of errors only if there are errors."""
     return [c for c in results.columns if c != "error" or results.errors]
 
 
 def _settings(results: Results, cost: str | None) -> list[str]:
-    """The columns of the setting of a row."""
+    """The columns of settings."""
     others = {*results.metrics, *results.costs, "error", cost}
     return [c for c in results.columns if c not in others]
 
 
 def _is_computed(results: Results, settings: Sequence[str], cost: str | None) -> bool:
-    """Whether the settings determine the cost; else the cost is a setting itself."""
+    """Whether the settings determine the cost; if not, the cost is itself a setting."""
     if cost is None:
         return False
     found = {(*(str(row.get(c)) for c in settings), row.get(cost)) for row in _known(results, cost)}
@@ -122,7 +131,7 @@ def _is_computed(results: Results, settings: Sequence[str], cost: str | None) ->
 
 
 def _gain(results: Results) -> str | None:
-    """The first metric of which more is better."""
+    """The first metric in which more is better."""
     return next((m for m in results.metrics if _best_of(m) is max), None)
 
 
@@ -131,12 +140,12 @@ def _is_error(metric: str) -> bool:
 
 
 def _best_of(metric: str) -> Any:
-    """`min` of an error, else `max`."""
+    """`min` for a metric that is an error, else `max`."""
     return min if _is_error(metric) else max
 
 
 def summary(results: Results) -> list[tuple[str, str]]:
-    """The number of settings, and the best one by each metric: terms, and the HTML of each."""
+    """The number of settings, and the best setting by each metric: terms and their HTML."""
     settings = _settings(results, None)
     failed = f", of which {len(results.errors)} failed" if results.errors else ""
     facts = [("settings", f"{len(results):,}{failed}")]
@@ -153,7 +162,7 @@ def summary(results: Results) -> list[tuple[str, str]]:
 
 
 def _named(row: Row, settings: Sequence[str]) -> str:
-    """A setting in words."""
+    """The text of a setting."""
     parts = (f"{c} {_plain(row[c])}" for c in settings if row.get(c) is not None)
     return ", ".join(parts) or "the only setting"
 
@@ -177,7 +186,7 @@ def _is_finite(value: object) -> bool:
 
 
 def _front(results: Results, cost: str, gain: str) -> list[_FrontPoint]:
-    """The points of the front, by their cost."""
+    """The points of the Pareto front, sorted by cost."""
     rows = [r for r in results.pareto(cost, gain) if _is_finite(r[cost]) and _is_finite(r[gain])]
     points = itertools.groupby(rows, key=lambda row: (row[cost], row[gain]))
     return [_FrontPoint(x, y, list(same)) for (x, y), same in points]
@@ -230,12 +239,12 @@ def _front_chart(
 
 
 def _scaled(results: Results, metric: str, axes: Axes, values: Sequence[float]) -> str:
-    """Scales the y axis of a metric, and returns the end of its label."""
+    """Scales the y axis of a metric; returns the suffix of its label."""
     return charts.share_axis(axes.yaxis, values) if results.is_share(metric) else ""
 
 
 def _labelled(results: Results, column: str) -> str:
-    """A column as the label of an axis, with its unit."""
+    """The axis label of a column, with its unit."""
     if column.startswith("sqnr"):
         return f"{column} (dB)"
     if _is_error(column):
@@ -247,7 +256,7 @@ def _labelled(results: Results, column: str) -> str:
 
 
 def _is_axis(results: Results, column: str) -> bool:
-    """Whether a column holds different numbers, or a few names."""
+    """Whether a column can be an axis: it holds different numbers, or a few names."""
     if _is_numeric(results, column):
         return True
     return 1 < len(_categories(results.rows, column)) <= _CATEGORIES
@@ -258,14 +267,14 @@ def _is_numeric(results: Results, column: str) -> bool:
 
 
 def _categories(rows: Sequence[Row], column: str) -> list[str]:
-    """The names in a column, in their order, without numbers and failed rows."""
+    """The names in a column, in order, without numbers and failed rows."""
     values = (row.get(column) for row in rows if not row.get("error"))
     names = [None if v is None or _is_finite(v) else _plain(v) for v in values]
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
 def _axis_chart(results: Results, settings: Sequence[str], axis: str, metric: str) -> str:
-    """A line for each combination of the other settings; a summary where these are many."""
+    """A chart with a line for each combination of other settings; a summary if they are many."""
     names = [] if _is_numeric(results, axis) else _categories(results.rows, axis)
     if names:
         known = [r for r in _known(results, metric) if _plain(r.get(axis)) in names]
@@ -306,7 +315,7 @@ def _axis_chart(results: Results, settings: Sequence[str], axis: str, metric: st
 
 
 def _best_by_place(points: Sequence[Point], best: Callable[[list[float]], float]) -> list[Point]:
-    """The best point of each place, in order."""
+    """The best point at each position, in order."""
     places = sorted({x for x, _ in points})
     return [(x, best([y for at, y in points if at == x])) for x in places]
 
@@ -323,7 +332,7 @@ def _paint_lines(axes: Axes, lines: Mapping[str, Sequence[Point]], dashes: str) 
 
 
 def _paint_spread(axes: Axes, points: Sequence[Point], metric: str, *, joined: bool) -> None:
-    """All points; where several share a place on the axis, their best and their median."""
+    """Draws all points; at positions with several points, also their best and their median."""
     axes.plot(
         [x for x, _ in points], [y for _, y in points], "o", color=charts.GREY, markersize=3.5,
         alpha=0.6, label="settings",

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 import os
 import random
 import re
+import struct
 import subprocess
 import tracemalloc
 from collections.abc import Callable
@@ -24,6 +26,8 @@ from tosajax.graph import Graph
 from tosajax.graph.alike import difference
 from tosajax.io import mlir
 from tosajax.io.mlir import bytecode, old_bytecode, old_properties
+from tosajax.io.mlir.octets import Octets
+from tosajax.io.mlir.old_quantized import quantized
 from tosajax.report import FormatError, TosaError, UnsupportedError
 
 pytest.importorskip("xdsl")
@@ -316,6 +320,80 @@ def test_types_that_are_text(kind, written):
         mlir.read_bytecode(content)
 
 
+def _short(value: int) -> bytes:
+    """A number below 128."""
+    return bytes([value << 1 | 1])
+
+
+def _double(value: float) -> list[bytes]:
+    """A float of 64 bits, as the number of its bits, whose sign is in the lowest bit."""
+    (bits,) = struct.unpack("<q", struct.pack("<d", value))
+    return [b"\0" + (bits << 1 ^ bits >> 63).to_bytes(8, "little")]
+
+
+_QUANTIZED = [
+    "!quant.uniform<i8:f32, 0.015:-3>",
+    "!quant.uniform<u8:f32, 0.007:128>",
+    "!quant.uniform<i8<-127:127>:f32, 1.0e-30>",
+    "!quant.uniform<i16:bf16, 123456.7:-5>",
+    "!quant.uniform<i8:f32:1, {0.5:1, 0.25:-2, 0.125}>",
+    "!quant.any<i8<-8:7>:f32>",
+    "!quant.any<u8>",
+    "!quant.calibrated<f32<-0.998:1.2321>>",
+]
+
+
+def _quantized(kind: str) -> str:
+    return f"""func.func @main(%arg0: tensor<2x3x{kind}>) -> tensor<2x3x{kind}> {{
+      %0 = "told.reshape"(%arg0) {{new_shape = array<i64: 2, 3>}}
+        : (tensor<2x3x{kind}>) -> tensor<2x3x{kind}>
+      return %0 : tensor<2x3x{kind}>
+    }}"""
+
+
+def _with_own_bytecode(text: str, written: Callable[..., bytes]) -> bytes:
+    """Bytecode of quantized types that are not text, as the TOSA dialect has loaded `quant`."""
+    content = written(f"#loads = !tosa.shape<0>\n{text}")
+    assert b"!quant" not in content
+    return content
+
+
+@pytest.mark.parametrize("kind", _QUANTIZED)
+def test_quantized_types(kind, written):
+    text = _quantized(kind)
+    graph = mlir.read_bytecode(_with_own_bytecode(text, written))
+    wanted = mlir.read_text(text.replace("told", "tosa"))
+    assert difference(graph, wanted) is None
+    assert graph.quantization == wanted.quantization
+    assert bool(graph.quantization) == ("uniform" in kind)
+
+
+def test_quantized_types_by_blocks(written):
+    """LLVM has them since 21."""
+    kind = "!quant.uniform<i8:f32:{0:1, 1:3}, {{2.0:1}, {4.0:3}}>"
+    content = _with_own_bytecode(_quantized(kind), written)
+    with pytest.raises(UnsupportedError, match="type 6 of the dialect quant is not of LLVM until"):
+        mlir.read_bytecode(content)
+
+
+@pytest.mark.parametrize(
+    ("octets", "words"),
+    [
+        ([4, 1, 1, 0], "a quantized type is stored as f32"),
+        ([4, 1, 0, 0], "a quantized type stands for i8"),
+        ([4, 1, 0, 1, *_double(math.inf)], "a scale or a bound is inf"),
+        ([4, 1, 0, 1, *_double(math.nan)], "a scale or a bound is nan"),
+        ([5, 1, 0, 1, 0, 0, 0, 0, 1, 0], "a type has 0 scales and 1 zero points"),
+        ([1, 1, 0, 0, 0, 0], "1 bytes are left over"),
+        ([2, 1, 0], "1 bytes are to follow, but only 0 do"),
+    ],
+)
+def test_broken_quantized_types(octets, words):
+    content = b"".join(_short(n) if isinstance(n, int) else n for n in octets)
+    with pytest.raises(FormatError, match=words):
+        quantized(Octets(content, 0, None, "a type"), ["i8", "f32"].__getitem__)
+
+
 # The bytes of the sample, changed by hand.
 
 
@@ -550,6 +628,13 @@ def test_truncated(sample):
 def test_mutated(sample):
     content = sample(f"{_SAMPLE}.mlirbc")
     random_ = random.Random(7)
+    read = [_is_read(_mutated(content, random_)) for _ in range(_COUNT)]
+    assert 0 < sum(read) < _COUNT
+
+
+def test_mutated_quantized_types(written):
+    content = _with_own_bytecode(_quantized(_QUANTIZED[4]), written)
+    random_ = random.Random(9)
     read = [_is_read(_mutated(content, random_)) for _ in range(_COUNT)]
     assert 0 < sum(read) < _COUNT
 

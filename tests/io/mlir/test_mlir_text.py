@@ -473,7 +473,7 @@ def test_every_operator_has_the_name_of_its_operation():
     max_pool2d maximum minimum mul negate pad pow reciprocal reduce_all reduce_any reduce_max
     reduce_min reduce_product reduce_sum rescale reshape resize reverse rfft2d rsqrt scatter select
     sigmoid sin slice sub table tanh tile transpose transpose_conv2d variable variable_read
-    variable_write while_loop"""
+    variable_write while_loop matmul_t"""
     assert {name.upper() for name in names.split()} == {*spec.OPERATORS}
 
 

@@ -9,7 +9,7 @@ import pytest
 from quant.convert.helpers import floats, uniform
 
 import tosajax
-from tosajax import Builder, Graph, UnsupportedError
+from tosajax import Builder, Graph, UnsupportedError, quant
 from tosajax.graph import DYNAMIC
 from tosajax.quant import (
     QSpec,
@@ -96,3 +96,30 @@ def test_what_depends_on_the_batch_is_named():
     wanted = r"freeze of a graph of any batch: .*'is_number'.*bind\(graph, batch=1\)"
     with pytest.raises(UnsupportedError, match=wanted):
         model.freeze(params)
+
+
+TUNED = {
+    "bias_correct": lambda model, params, x: quant.bias_correct(model, params, [x[:3], x[3:]]),
+    "equalize": lambda model, params, x: quant.equalize(model),
+    "gptq": lambda model, params, x: quant.gptq(model, params, [x[:3], x[3:]]),
+    "learned_rounding": lambda model, params, x: quant.learned_rounding(
+        model, params, [x[:3], x[3:]], steps=2
+    ),
+    "mixed_precision": lambda model, params, x: (
+        quant.mixed_precision(model, params, x, budget=1000, points=2).params
+    ),
+    "reconstruct": lambda model, params, x: quant.reconstruct(
+        model, params, [x[:3], x[3:]], steps=2
+    ),
+    "rescue": lambda model, params, x: quant.rescue(model, params, x, budget=1).lifted,
+    "sensitivity": lambda model, params, x: quant.sensitivity(model, params, x, bits=(4, 8)),
+    "smooth": lambda model, params, x: quant.smooth(model, [x[:3], x[3:]]),
+}
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_tuning_is_that_of_a_bound_graph(graph, name):
+    x = images(5)
+    models = prepare(graph), prepare(tosajax.bind(graph, batch=1))
+    results = [TUNED[name](model, calibrate(model, [x[:3], x[3:]]), x) for model in models]
+    jax.tree.map(np.testing.assert_array_equal, *results)

@@ -125,6 +125,14 @@ def test_a_constant_of_nan_is_named():
         prepare(graph)
 
 
+def test_nan_around_a_tensor_is_named():
+    b = Builder()
+    x, sizes = floats(b, "x", *SHAPE), b.const_shape([0, 0, 1, 1])
+    graph = b.graph([b.op("PAD", x, sizes, constant(b, [np.nan], "around"))])
+    with pytest.raises(UnsupportedError, match=r"constant 'around' is NaN at \(0,\), and integers"):
+        prepare(graph)
+
+
 def test_booleans_that_no_number_changes():
     b = Builder()
     x, mask = floats(b, "x", *SHAPE), b.input("mask", DType.BOOL, SHAPE)

@@ -263,8 +263,16 @@ def test_products_that_are_longer_than_any_accumulator_holds_are_named(op):
         if count == 66_000:
             model.freeze(params)
             continue
-        with pytest.warns(UserWarning, match=rf"{op} 'y/acc': sums of its products may be as lar"):
+        message = rf"{op} 'y/acc': sums of its products may be as large as .*: inputs that exceed"
+        with pytest.warns(UserWarning, match=message):
             model.freeze(params)
+        # Only inputs that do exceed it are named.
+        for most, wanted in ((0.5, []), (1.0, [(f"{op} 'y/acc'", f"{op.lower()}.r1")])):
+            inputs = np.full(shape, most, np.float32)
+            with pytest.warns(UserWarning, match=message):
+                report = tq.check_bit_exact(model, params, inputs, against="frozen")
+            assert [(u.node, u.rule) for u in report.unpredictable] == wanted
+            assert bool(report) == (not wanted)
 
 
 def normed(gamma: float) -> Graph:

@@ -1,4 +1,4 @@
-"""MATMUL as its definition reads, data for tests of dot products, and their accuracy check."""
+"""MATMUL and MATMUL_T as defined, data for tests of dot products, and their accuracy check."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ def matmul(a, b, a_zp=0, b_zp=0):
             for x in range(w):
                 for k in range(c):
                     out[i, y, x] += (a[i, y, k] - a_zp) * (b[i, k, x] - b_zp)
+    return out
+
+
+def matmul_t(a, b, a_zp=0, b_zp=0):
+    """[N, H, C] times [D, W, C] in the type of the operands: int64 or float64; D is N or 1."""
+    n, h, c = a.shape
+    d, w, _ = b.shape
+    out = np.zeros((n, h, w), a.dtype)
+    for i in range(n):
+        for y in range(h):
+            for x in range(w):
+                for k in range(c):
+                    out[i, y, x] += (a[i, y, k] - a_zp) * (b[0 if d == 1 else i, x, k] - b_zp)
     return out
 
 

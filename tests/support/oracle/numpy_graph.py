@@ -108,6 +108,10 @@ def matmul(a, b, a_zp, b_zp, **_):
     return np.matmul(a - _number(a_zp), b - _number(b_zp))
 
 
+def matmul_t(a, b, a_zp, b_zp, **_):
+    return np.matmul(a - _number(a_zp), np.swapaxes(b - _number(b_zp), 1, 2))
+
+
 def avg_pool2d(x, input_zp, output_zp, *, kernel, stride, pad, dtype, **_):
     def pooled(window: np.ndarray) -> np.ndarray:
         total = (window - _number(input_zp)).sum(axis=(1, 2))

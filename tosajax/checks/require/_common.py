@@ -1,4 +1,4 @@
-"""Parts that the run-time rules of several operators share."""
+"""Functions shared by the run-time rules of several operators."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Flags = dict[str, jax.Array]
 
 
 def flags(**broken: jax.Array) -> Flags:
-    """One flag for each rule, from the elements that break it."""
+    """Reduces bool arrays, true where an element breaks a rule, to one flag for each rule."""
     return {rule: jnp.any(elements) for rule, elements in broken.items()}
 
 
 def broken_by(rules: Iterable[ValueRule], **operands: jax.Array) -> dict[str, jax.Array]:
-    """The elements that break rules on single operands, by label; shapes broadcast."""
+    """Bool arrays by rule label, true where an element breaks a rule on a single operand."""
     broken: dict[str, jax.Array] = {}
     for rule in rules:
         elements = rule.is_broken(operands[rule.name], jnp)
@@ -32,7 +32,7 @@ def broken_by(rules: Iterable[ValueRule], **operands: jax.Array) -> dict[str, ja
 
 
 def add_overflows(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Where the sum of two int32, or of two int48, of shapes that broadcast, does not fit them."""
+    """Bool array, true where the sum of two int32 or int48 arrays does not fit their type."""
     with _x64.scope_of(a.dtype):
         total = a + b
     if total.dtype.itemsize == 8:
@@ -42,15 +42,16 @@ def add_overflows(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def sub_overflows(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Where the difference of two int32, of shapes that broadcast, does not fit int32."""
+    """Bool array, true where the difference of two int32 arrays does not fit int32."""
     return ((a ^ b) & (a ^ (a - b))) < 0
 
 
 def has_lost_bits(wrapped: jax.Array, estimate: jax.Array) -> jax.Array:
-    """Where an exact result did not fit int32.
+    """Bool array, true where an exact result did not fit int32.
 
-    A result that fits is within 2**30 of its estimate. One that does not is a multiple of 2**32
-    away from its low 32 bits, and the error of its estimate is at most a sixth of that.
+    A result that fits is within 2**30 of its estimate. A result that does not fit differs from its
+    low 32 bits by a multiple of 2**32, and the estimate's error is at most a sixth of that
+    difference.
 
     Args:
       wrapped: int32, the low 32 bits of the exact results.
@@ -60,7 +61,7 @@ def has_lost_bits(wrapped: jax.Array, estimate: jax.Array) -> jax.Array:
 
 
 def scale_estimate(value: jax.Array, other: jax.Array, shift: jax.Array) -> jax.Array:
-    """value * other / 2**shift in float32, of integers and shapes that broadcast."""
+    """Computes value * other / 2**shift in float32; integers, shapes broadcast."""
     with _x64.scope():
         value, other, shift = (
             lax.convert_element_type(x, np.float32) for x in (value, other, shift)
@@ -69,19 +70,19 @@ def scale_estimate(value: jax.Array, other: jax.Array, shift: jax.Array) -> jax.
 
 
 def outside(value: jax.Array, bits: int) -> jax.Array:
-    """Where an integer does not fit a narrower signed type of this many bits."""
+    """Bool array, true where an integer does not fit a signed type of `bits` bits."""
     with _x64.scope_of(value.dtype):
         limit = np.asarray(1 << (bits - 1), value.dtype)
         return (value < -limit) | (value >= limit)
 
 
 def reach(dtype: np.dtype) -> int:
-    """Bound of |element - zero point| for int8 and int16, which has no zero point but 0."""
+    """The bound of |element - zero point| for int8 or int16, whose zero point is 0."""
     return 255 if dtype == np.int8 else 1 << 15
 
 
 def widen(value: jax.Array, zero_point: jax.Array, acc_type: DType) -> jax.Array:
-    """Elements less their zero point [1], in the type of the accumulator."""
+    """Subtracts the zero point [1] from the elements, in the type of the accumulator."""
     dtype = acc_type.storage
     with _x64.scope_of(dtype):
         shape = (1,) * value.ndim
@@ -97,32 +98,32 @@ def sum_overflows(
     width: int = 9,
     acc_type: DType = DType.INT32,
 ) -> jax.Array:
-    """Where an exact sum of values does not fit its accumulator.
+    """Bool array, true where an exact sum of values does not fit its accumulator.
 
-    For int32 accumulators no wider type is needed. The values are taken apart into digits, so few
-    bits at a time that their sums, and the carries from one to the next, are exact; the last sum,
-    which has the sign, tells whether the total fits.
+    int32 accumulators do not need a wider type: the values are split into digits of so few bits
+    that the sum of each digit, with the carry from the one before, is exact in int32. The sum of
+    the most significant digit, which has the sign, shows whether the total fits.
 
     Args:
       add_up: sums `values`, or an array of their type and shape, with integer coefficients.
-      values: int32 in [-2**(width - 1), 2**(width - 1)), or int48 held in int64; any shape.
-      gain: at least the sum of the absolute coefficients of every result, and 2**(31 - width): no
-        smaller one lets a sum overflow.
-      width: bits of a value, more than 1; no matter for int48.
-      acc_type: INT32 or INT48, the type of the accumulators.
+      values: int32 in [-2**(width - 1), 2**(width - 1)), or int48 stored in int64; any shape.
+      gain: at least the sum of the absolute coefficients of every result, and at least
+        2**(31 - width), below which a sum cannot overflow.
+      width: bits of a value, more than 1; ignored for int48.
+      acc_type: the accumulator type, INT32 or INT48.
 
     Returns:
       bool, the shape of the sums.
 
     Raises:
-      UnsupportedError: `gain` is 2**30 or more, with int32.
+      UnsupportedError: `gain` is 2**30 or more, for INT32.
     """
     if acc_type is DType.INT48:
         return outside(add_up(values), acc_type.bits)
     digit = 31 - gain.bit_length()
     if digit < 1:
         raise UnsupportedError(f"sums with coefficients of up to {gain} in all are not checked")
-    # A carry is at most gain, and gain * (2**digit - 1) + gain less than 2**31.
+    # A carry is at most gain, and gain * (2**digit - 1) + gain is less than 2**31.
     carry, shift = jnp.zeros((), jnp.int32), 0
     while width - shift > digit:
         part = (values >> shift) & ((1 << digit) - 1)

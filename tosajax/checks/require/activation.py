@@ -19,7 +19,7 @@ def clamp_require(
 ) -> Flags:
     """r1: `min_val` is not above `max_val`; r2, for floats: neither is NaN.
 
-    In a graph they are attributes, and the same is an error.
+    In a graph the bounds are attributes, and the same violations are errors.
     """
     low, high = (jnp.asarray(bound, input.dtype) for bound in (min_val, max_val))
     broken = {"r1": ~(low <= high)}

@@ -1,8 +1,8 @@
 """Run-time rules of "Tensor Operators", convolutions (TOSA 1.0.1).
 
-All four have the same ones, for integers, r1: the sum of products fits `acc_type`; r2: that plus
-the bias does. They compute the sums again, tap by tap, but only if the weights and the bias are so
-large that some input may break a rule.
+All four convolutions have the same rules, for integers: r1, the sum of products fits `acc_type`;
+r2, the sum plus the bias fits. The sums are recomputed, tap by tap, but only if the weights and the
+bias are so large that some input could break a rule.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def conv2d_require(
     acc_type: DType,
     local_bound: bool = False,
 ) -> Flags:
-    """r1: the sum of products fits `acc_type`; r2: that plus the bias does."""
+    """r1: the sum of products fits `acc_type`; r2: the sum plus the bias fits."""
     if acc_type.is_float:
         return {}
     window = _Window(weight.shape[1:-1], stride, dilation)
@@ -65,7 +65,7 @@ def depthwise_conv2d_require(
     acc_type: DType,
     local_bound: bool = False,
 ) -> Flags:
-    """r1: the sum of products fits `acc_type`; r2: that plus the bias does."""
+    """r1: the sum of products fits `acc_type`; r2: the sum plus the bias fits."""
     if acc_type.is_float:
         return {}
     window = _Window(weight.shape[:2], stride, dilation)
@@ -86,11 +86,11 @@ def transpose_conv2d_require(
     acc_type: DType,
     local_bound: bool = False,
 ) -> Flags:
-    """r1: the sum of products fits `acc_type`; r2: that plus the bias does."""
+    """r1: the sum of products fits `acc_type`; r2: the sum plus the bias fits."""
     if acc_type.is_float:
         return {}
     kernel = weight.shape[1:-1]
-    # A convolution with the kernel turned around, over elements that are `stride` apart.
+    # A convolution with the flipped kernel, over the input dilated by `stride`.
     window = _Window(kernel, (1, 1), (1, 1))
     around = [size - 1 for size in kernel for _ in range(2)]
     pads = [size + more for size, more in zip(around, out_pad, strict=True)]
@@ -116,16 +116,16 @@ def _sum_flags(
     largest: int,
     acc_type: DType,
 ) -> Flags:
-    """The flags of sums of products, and of these plus the bias.
+    """The flags of the sums of products (r1), and of the sums plus the bias (r2).
 
     Args:
       values: the input less its zero point, padded, in the type of the accumulator; [N, ..., C].
-      weight: less its zero point, in the same type; [*kernel, OC, C], or [*kernel, C, M] where OC
-        is C * M.
+      weight: the weights less their zero point, in the same type; [*kernel, OC, C], or
+        [*kernel, C, M] with OC = C * M.
       bias: [OC] or [1].
-      window: that of the kernel.
-      multiply: makes [N, ..., OC] of [N, ..., C] and the weights of one tap.
-      largest: bound of |values|.
+      window: the kernel's window.
+      multiply: function of [N, ..., C] and the weights of one tap that returns [N, ..., OC].
+      largest: the bound of |values|.
       acc_type: INT32 or INT48.
     """
     with _x64.scope_of(values.dtype):
@@ -147,7 +147,7 @@ def _sum_flags(
         one = jnp.ones((1,) * (values.ndim - 1) + values.shape[-1:], values.dtype)
         sizes = multiply(one, jnp.sum(jnp.abs(weight), 0, dtype=weight.dtype))
         gain = weight.size // sizes.size * reach(np.dtype(np.int8))
-        # The most that the sums may be for the bias to fit: ~bias is -bias - 1.
+        # The largest magnitude of a sum for which sum + bias fits; ~bias is -bias - 1.
         room = acc_type.maximum - jnp.maximum(bias, ~bias)
         legal = {rule: jnp.zeros((), jnp.bool_) for rule in jax.eval_shape(exact)}
         return lax.cond(jnp.any(sizes > room // largest), exact, lambda: legal)
@@ -159,7 +159,7 @@ def _sums(
     window: _Window,
     multiply: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> jax.Array:
-    """Adds up the products of each window of [N, ..., C], one tap after the other."""
+    """Sums the products of each window of [N, ..., C], one tap at a time."""
     n, *lengths, channels = values.shape
     taps = np.indices(window.size, np.int32).reshape(len(window.size), -1).T
     starts = jnp.asarray(taps * np.asarray(window.dilation, np.int32))
@@ -181,18 +181,18 @@ def _sums(
 
 
 def _dense(values: jax.Array, weight: jax.Array) -> jax.Array:
-    """[N, ..., IC] times [OC, IC]."""
+    """Multiplies [N, ..., IC] by [OC, IC] to [N, ..., OC]."""
     return lax.dot_general(values, weight, (((values.ndim - 1,), (1,)), ((), ())))
 
 
 def _by_channel(values: jax.Array, weight: jax.Array) -> jax.Array:
-    """[N, OH, OW, C] times [C, M], channel by channel."""
+    """Multiplies [N, OH, OW, C] by [C, M], channel by channel, to [N, OH, OW, C * M]."""
     products = values[..., None] * weight[None, None, None]
     return products.reshape(*values.shape[:-1], -1)
 
 
 def _padded(values: jax.Array, pad: Sequence[int], step: Sequence[int] | None = None) -> jax.Array:
-    """Zeros around the elements of the spatial axes, and between them as far as they are apart."""
+    """Pads the spatial axes with zeros, and dilates them so that elements are `step` apart."""
     step = step or (1,) * (values.ndim - 2)
     pads = zip(pad[0::2], pad[1::2], step, strict=True)
     config = [(0, 0, 0), *((low, high, apart - 1) for low, high, apart in pads), (0, 0, 0)]

@@ -51,17 +51,17 @@ logical_right_shift_require = logical_left_shift_require
 
 
 def intdiv_require(input1: jax.Array, input2: jax.Array) -> Flags:
-    """r1: no division by 0; r2: the quotient fits, which that of -2**31 and -1 does not."""
+    """r1: no division by 0; r2: the quotient fits int32 (-2**31 / -1 does not)."""
     minimum = np.iinfo(np.int32).min
     broken = broken_by(intdiv_values(), input2=input2)
     return flags(**broken, r2=(input1 == minimum) & (input2 == -1))
 
 
 def mul_require(input1: jax.Array, input2: jax.Array, shift: jax.Array) -> Flags:
-    """The rules of the shift and of the product.
+    """The rules of the shift and the product.
 
-    r1: the shift is in [0, 63]. r2, but for int32: it is 0. r3, for int32 and other shifts: the
-    shifted product fits.
+    r1: the shift is in [0, 63]. r2, for types other than int32: the shift is 0. r3, for int32 and
+    shifts other than 0: the shifted product fits int32.
     """
     shift = shift.reshape(())
     broken = broken_by(mul_values(input1.dtype), shift=shift)
@@ -73,17 +73,17 @@ def mul_require(input1: jax.Array, input2: jax.Array, shift: jax.Array) -> Flags
 
 
 def pow_require(input1: jax.Array, input2: jax.Array) -> Flags:
-    """The domain of powers.
+    """The rules on the domain of POW.
 
-    r1: `input1` is not negative. r2: it or `input2` is positive. r3: neither is NaN. r4: both are
-    finite.
+    r1: `input1` is not negative. r2: `input1` or `input2` is positive. r3: neither is NaN. r4: both
+    are finite.
     """
     broken = broken_by(pow_values(), input1=input1, input2=input2)
     return flags(**broken, r2=~(is_positive(input1, jnp) | is_positive(input2, jnp)))
 
 
 def table_require(input1: jax.Array, table: jax.Array) -> Flags:
-    """r1, for int16: the two entries that a value lies between are less than 2**15 apart."""
+    """r1, for int16: the step between the two table entries around a value fits int16."""
     if input1.dtype != np.int16:
         return {}
     steep = is_steep(table, jnp).at[table_index(input1)].get(mode="promise_in_bounds")

@@ -15,9 +15,10 @@ def abs_require(input1: jax.Array) -> Flags:
 
 
 def negate_require(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array) -> Flags:
-    """For int32, the value fits: r1, less `input1_zp`; r2, then negated; r3, plus `output_zp`.
+    """The rules for int32: each intermediate result fits int32.
 
-    Only r2 can be broken where the zero points are 0, as they must be.
+    r1: `input1 - input1_zp`. r2: its negative. r3: the negative plus `output_zp`. Only r2 can be
+    broken if the zero points are 0, the only legal value for int32.
     """
     if input1.dtype != np.int32:
         return {}

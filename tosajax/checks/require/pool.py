@@ -24,7 +24,7 @@ def avg_pool2d_require(
 ) -> Flags:
     """r1, for integers: the sum of a window, less the zero points, fits int32.
 
-    The rest cannot fail: an average of the legal sums has 17 bits at most.
+    The later steps cannot overflow: the average of a legal sum has at most 17 bits.
     """
     if acc_type.is_float:
         return {}

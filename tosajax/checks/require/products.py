@@ -1,4 +1,4 @@
-"""Run-time rules of "Tensor Operators", MATMUL (TOSA 1.0.1)."""
+"""Run-time rules of "Tensor Operators", MATMUL (TOSA 1.0.1) and MATMUL_T (1.1 draft)."""
 
 from __future__ import annotations
 
@@ -26,3 +26,12 @@ def matmul_require(
             return lax.dot_general(values, wide_b, (((2,), (1,)), ((0,), (0,))))
 
     return flags(r1=sum_overflows(multiply, wide_a, gain=gain, acc_type=out_type))
+
+
+def matmul_t_require(
+    a: jax.Array, b: jax.Array, a_zp: jax.Array, b_zp: jax.Array, *, out_type: DType
+) -> Flags:
+    """r1, for integers: the sum of products fits `out_type`."""
+    n, _, length = a.shape
+    matrices = lax.broadcast_in_dim(b, (n, b.shape[1], length), (0, 1, 2)).swapaxes(1, 2)
+    return matmul_require(a, matrices, a_zp, b_zp, out_type=out_type)

@@ -14,5 +14,5 @@ def gather_require(values: jax.Array, indices: jax.Array) -> Flags:
 
 
 def scatter_require(values_in: jax.Array, indices: jax.Array, input: jax.Array) -> Flags:
-    """r1: indices are in [0, K); r2: none occurs twice in a batch."""
+    """r1: indices are in [0, K); r2: no index occurs twice in a batch."""
     return flags(**broken_by(scatter_values(values_in.shape[1]), indices=indices))

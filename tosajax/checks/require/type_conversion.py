@@ -21,7 +21,7 @@ from tosajax.spec import RoundingMode
 
 
 def cast_require(input: jax.Array, *, out_type: DType) -> Flags:
-    """r1, from a float to an integer: no value is NaN."""
+    """r1, for casts from float to integer: no value is NaN."""
     return flags(**broken_by(cast_values(input.dtype, out_type), input=input))
 
 
@@ -41,8 +41,8 @@ def rescale_require(
     """The rules of scaling.
 
     r1: multipliers are not negative. r2: shifts are in [2, 62]. r3: with `scale32`, the value less
-    its zero point is in [-2**(shift - 1), 2**(shift - 1)); else, for int32 and int48, the scaled
-    value fits int32. r4, without `scale32`: that plus `output_zp` fits int32.
+    its zero point is in [-2**(shift - 1), 2**(shift - 1)); without it, for int32 and int48, the
+    scaled value fits int32. r4, without `scale32`: the scaled value plus `output_zp` fits int32.
     """
     broken = broken_by(rescale_values(), multiplier=multiplier, shift=shift)
     channels = (1,) * (input.ndim - 1) + (-1,) if per_channel else ()
@@ -50,11 +50,11 @@ def rescale_require(
     multiplier, shift = multiplier.reshape(channels), shift.reshape(channels)
     if scale32:
         value = _extend(input, input_unsigned) - _extend(input_zp, input_unsigned).reshape(())
-        # A shift by 31 leaves the sign alone, and every int32 is in range from there on.
+        # A right shift by 31 leaves only the sign: for shifts of 32 and more, every int32 is legal.
         rest = value >> (jnp.clip(shift, 2, 32).astype(jnp.int32) - 1)
         broken["r3"] = legal & (rest != 0) & (rest != -1)
     elif input.dtype.itemsize >= 4:
-        # Narrower values have at most 17 bits, and 30 once they are scaled.
+        # Narrower inputs cannot overflow: at most 17 bits less the zero point, 30 scaled.
         with _x64.scope():
             value = input - input_zp.reshape(())
         scaled = apply_scale_16(value, multiplier, shift)
@@ -66,7 +66,7 @@ def rescale_require(
 
 
 def _extend(value: jax.Array, unsigned: bool) -> jax.Array:
-    """Widens to int32, the bits read as signed or unsigned."""
+    """Widens to int32, reading the bits as signed or unsigned."""
     if unsigned:
         value = lax.bitcast_convert_type(value, jnp.dtype(f"u{value.dtype}"))
     return value.astype(jnp.int32)

@@ -1,7 +1,8 @@
-"""The rule of each primitive of JAX, by chapter.
+"""The rules that write JAX's primitives as TOSA operators, by chapter.
 
-A rule takes the Step and the operands, writes operators, and returns the results. Constants are
-computed by JAX before rules see them, but for MOVES, which keep them small.
+A rule takes the Step and the operands, writes operators, and returns the results. JAX evaluates
+equations on constants before rules see them, except for MOVES, whose rules keep broadcast constants
+small.
 """
 
 from __future__ import annotations
@@ -52,24 +53,24 @@ CHAPTERS = (
     updates,
 )
 
-# Chapters whose primitives compute each element of the result from the elements at its place.
+# Primitives that compute each element of the result from the operands' elements at the same index.
 ELEMENTWISE = frozenset(
     name
     for chapter in (comparison, elementwise_binary, elementwise_ternary, elementwise_unary)
     for name in chapter.RULES
 ) | {"convert_element_type"}
 
-# Primitives that only move elements: their rules move those of constants as well.
+# Primitives that only move elements; their rules handle constants as well.
 MOVES = frozenset(data_layout.MOVES)
 
-# Primitives that call functions: equations inside of them have rules, or are of constants.
+# Primitives that call functions; the equations inside have rules, or are on constants.
 CALLS = frozenset(calls.RULES)
 
 RULES: dict[str, Rule] = {
     name: rule for chapter in CHAPTERS for name, rule in chapter.RULES.items()
 }
 
-# What a user could do about primitives that have no rule.
+# Advice to users of primitives without a rule.
 HINTS: dict[str, str] = dict(_hints.HINTS)
 for _chapter in CHAPTERS:
     HINTS.update(getattr(_chapter, "HINTS", {}))

@@ -12,9 +12,9 @@ from tosajax.from_jax.values import Value
 
 
 def div(step: Step, x: Value, y: Value) -> Value:
-    """MUL by RECIPROCAL of floats, narrow ones in float32: within 2 ulp; INTDIV of integers.
+    """MUL by RECIPROCAL for floats (narrow ones in float32), within 2 ulp; INTDIV for integers.
 
-    As in JAX, an integer divided by 0 is -1, and the smallest one divided by -1 is itself.
+    As in JAX, an integer divided by 0 is -1, and the smallest integer divided by -1 is itself.
     """
     if is_integer(x):
         return _integer_div(step, x, y)
@@ -28,7 +28,7 @@ def div(step: Step, x: Value, y: Value) -> Value:
 
 
 def _has_exact_inverse(y: Value) -> bool:
-    """Whether all elements are powers of two, that 1 divided by is a normal number."""
+    """Whether all elements are powers of two (or negative ones) with a normal reciprocal."""
     if not y.is_known:
         return False
     numbers = np.abs(np.asarray(y.held, np.float64))
@@ -38,9 +38,9 @@ def _has_exact_inverse(y: Value) -> bool:
 
 
 def rem(step: Step, x: Value, y: Value) -> Value:
-    """What is left of x after y is taken from it a whole number of times; the sign is that of x.
+    """x minus y times the quotient, which is rounded towards zero; it has the sign of x.
 
-    As in JAX, the remainder of an integer and 0 is the integer.
+    As in JAX, the remainder of an integer divided by 0 is the integer.
     """
     if is_integer(x):
         return _integer_rem(step, x, y)
@@ -53,9 +53,10 @@ def rem(step: Step, x: Value, y: Value) -> Value:
 
 
 def _float_rem(x: jax.Array, y: jax.Array) -> jax.Array:
-    """The quotient may be off by one, which is corrected.
+    """The remainder of floats.
 
-    The divisor is multiplied in two halves of 12 bits, whose products are exact.
+    The quotient may be off by one, which is corrected. The divisor is multiplied in two halves of
+    12 bits, whose products are exact.
     """
     left, size = jnp.abs(x), jnp.abs(y)
     high = _upper_half(size)
@@ -68,7 +69,7 @@ def _float_rem(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _upper_half(size: jax.Array) -> jax.Array:
-    """The upper 12 bits (T. J. Dekker); of numbers below 2**115."""
+    """The upper 12 bits of the mantissas of numbers below 2**115 (T. J. Dekker)."""
     spread = size * 4097
     return spread - (spread - size)
 
@@ -88,7 +89,7 @@ def _integer_rem(step: Step, x: Value, y: Value) -> Value:
 
 
 def _safe(y: jax.Array) -> jax.Array:
-    """1 in the place of 0 and -1, by which INTDIV is unpredictable."""
+    """y with 1 in place of 0 and -1, divisors for which INTDIV can be unpredictable."""
     return jnp.where((y == 0) | (y == -1), np.int32(1), y)
 
 

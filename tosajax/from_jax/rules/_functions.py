@@ -1,8 +1,8 @@
-"""Functions that TOSA does not have, made of those that it has, in float32.
+"""Functions that TOSA does not have, composed of functions that it has, in float32.
 
-Each docstring says by how many units in the last place (ulp) of the exact result a function may
-differ, wherever that is a normal number; a test measures it. Zeros with their signs, infinities and
-NaN are JAX's but where the docstring says otherwise.
+Each docstring states the largest error in units in the last place (ulp) of the exact result, if the
+exact result is a normal number; a test measures it. Zeros with their signs, infinities and NaN are
+JAX's unless the docstring states otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ _HALF_PI = np.float32(np.pi / 2)
 _PI = np.float32(np.pi)
 _LN2 = np.float32(np.log(2))
 
-# Minimax polynomials: (atan(t) - t) / t**3 in t**2 up to 1, (asin(t) - t) / t**3 in t**2 up to 1/4.
+# Minimax polynomials in t**2: (atan(t) - t) / t**3 for t**2 <= 1, (asin(t) - t) / t**3 for
+# t**2 <= 1/4.
 _ATAN = (
     -0.33333301544189453,
     0.19998638331890106,
@@ -34,8 +35,8 @@ _ASIN = (
     0.02414761111140251,
     0.04221854731440544,
 )
-# M. Giles, "Approximating the erfinv function": in w - 2.5 for w = -log(1 - x**2) below 5, and in
-# sqrt(w) - 3 above.
+# M. Giles, "Approximating the erfinv function": polynomials in w - 2.5 if w = -log(1 - x**2) is
+# below 5, else in sqrt(w) - 3.
 _ERF_INV_CENTRE = (
     1.50140941,
     0.246640727,
@@ -61,7 +62,7 @@ _ERF_INV_TAIL = (
 
 
 def sqrt(x: jax.Array) -> jax.Array:
-    """1 / (1 / sqrt(x)), which is right at 0 and infinity; 3 ulp."""
+    """1 / rsqrt(x), which is correct at 0 and infinity; 3 ulp."""
     return 1 / jax.lax.rsqrt(x)
 
 
@@ -71,10 +72,10 @@ def tan(x: jax.Array) -> jax.Array:
 
 
 def expm1(x: jax.Array) -> jax.Array:
-    """Of u = exp(x), u - 1; of small numbers (u - 1) x / log(u), as u is not that of x; 3 ulp.
+    """u - 1 for u = exp(x); (u - 1) x / log(u) for |x| < 1/2; 3 ulp.
 
-    The ratio of W. Kahan forgives errors of EXP. TANH would be shorter, but implementations of TOSA
-    may lose its small results.
+    The ratio (W. Kahan) cancels the error of EXP. TANH would be shorter, but implementations of
+    TOSA may lose its small results.
     """
     u = jnp.exp(x)
     less = u - 1
@@ -83,14 +84,17 @@ def expm1(x: jax.Array) -> jax.Array:
 
 
 def log1p(x: jax.Array) -> jax.Array:
-    """log(1 + x), and up to 1 what the sum has lost; 2 ulp, and 0.0 of -0.0."""
+    """log(1 + x), plus the rounding error of 1 + x for x <= 1; 2 ulp; -0.0 gives 0.0."""
     total = x + 1
     near = jnp.log(total) + (x - (total - 1))
     return jnp.where(x > 1, jnp.log(total), near)
 
 
 def sinh(x: jax.Array) -> jax.Array:
-    """Of halves of the exponent, so that it overflows where it should; by expm1 below 1; 5 ulp."""
+    """(exp(x) - exp(-x)) / 2; from expm1 for |x| < 1; 5 ulp.
+
+    Squares exp(x / 2), to overflow only if the result does.
+    """
     less = expm1(x)
     near = (less + less * (1 / (less + 1))) * 0.5
     up, down = _grown(x)
@@ -98,7 +102,10 @@ def sinh(x: jax.Array) -> jax.Array:
 
 
 def cosh(x: jax.Array) -> jax.Array:
-    """Of halves of the exponent, so that it overflows where it should; 5 ulp."""
+    """(exp(x) + exp(-x)) / 2; 5 ulp.
+
+    Squares exp(x / 2), to overflow only if the result does.
+    """
     up, down = _grown(x)
     return up + down
 
@@ -111,7 +118,7 @@ def _grown(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def asinh(x: jax.Array) -> jax.Array:
-    """log1p(x + x**2 / (1 + sqrt(1 + x**2))), and log(2 x) of large numbers; 4 ulp."""
+    """log1p(x + x**2 / (1 + sqrt(1 + x**2))); log(2 x) for large numbers; 4 ulp."""
     size = jnp.abs(x)
     squared = size * size
     near = log1p(size + squared * (1 / (1 + sqrt(squared + 1))))
@@ -120,7 +127,7 @@ def asinh(x: jax.Array) -> jax.Array:
 
 
 def acosh(x: jax.Array) -> jax.Array:
-    """Of t = x - 1, log1p(t + sqrt(t (t + 2))), and log(2 x) of large numbers; 4 ulp."""
+    """log1p(t + sqrt(t (t + 2))) for t = x - 1; log(2 x) for large numbers; 4 ulp."""
     t = x - 1
     near = log1p(t + sqrt(t * (t + 2)))
     result = jnp.where(x > 1e6, jnp.log(x) + _LN2, near)
@@ -128,22 +135,22 @@ def acosh(x: jax.Array) -> jax.Array:
 
 
 def atanh(x: jax.Array) -> jax.Array:
-    """(log1p(x) - log1p(-x)) / 2; 3 ulp, and 0.0 of -0.0."""
+    """(log1p(x) - log1p(-x)) / 2; 3 ulp; -0.0 gives 0.0."""
     return (log1p(x) - log1p(-x)) * 0.5
 
 
 def atan(x: jax.Array) -> jax.Array:
-    """A polynomial, of 1 / x beyond 1; 3 ulp."""
+    """A polynomial in x, or in 1 / x for |x| > 1; 3 ulp."""
     is_large = jnp.abs(x) > 1
     angle = _small_atan(jnp.where(is_large, 1 / x, x))
     return jnp.where(is_large, jnp.where(x > 0, _HALF_PI, -_HALF_PI) - angle, angle)
 
 
 def atan2(y: jax.Array, x: jax.Array) -> jax.Array:
-    """The angle below 45 degrees by a polynomial, moved to its octant; 3 ulp."""
+    """A polynomial for angles below 45 degrees, then mapped to the octant; 3 ulp."""
     across, along = jnp.abs(y), jnp.abs(x)
     large, small = jnp.maximum(across, along), jnp.minimum(across, along)
-    # A reciprocal would be 0 in hardware that has no subnormal numbers.
+    # Otherwise the reciprocal would be 0 on hardware without subnormal numbers.
     scale = jnp.where(large > 2.0**64, 2.0**-64, 1)
     ratio = (small * scale) * (1 / (large * scale))
     ratio = jnp.where(large == 0, 0, jnp.where(small == jnp.inf, 1, ratio))
@@ -154,32 +161,32 @@ def atan2(y: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def _is_negative(x: jax.Array) -> jax.Array:
-    """Whether the sign is negative, also that of zero."""
+    """Whether the sign bit is set, for zeros as well."""
     return jnp.where(x == 0, 1 / x, x) < 0
 
 
 def _small_atan(t: jax.Array) -> jax.Array:
-    """Up to 1."""
+    """The arctangent for |t| <= 1."""
     squared = t * t
     return t * (1 + squared * _polynomial(_ATAN, squared))
 
 
 def asin(x: jax.Array) -> jax.Array:
-    """A polynomial, of sqrt((1 - x) / 2) beyond 1/2; 4 ulp."""
+    """A polynomial in x, or in sqrt((1 - |x|) / 2) for |x| > 1/2; 4 ulp."""
     is_large, angle = _small_asin(x)
     beyond = _HALF_PI - (angle + angle)
     return jnp.where(is_large, jnp.where(x < 0, -beyond, beyond), angle)
 
 
 def acos(x: jax.Array) -> jax.Array:
-    """A polynomial, of sqrt((1 - x) / 2) beyond 1/2; 4 ulp."""
+    """A polynomial in x, or in sqrt((1 - |x|) / 2) for |x| > 1/2; 4 ulp."""
     is_large, angle = _small_asin(x)
     double = angle + angle
     return jnp.where(is_large, jnp.where(x < 0, _PI - double, double), _HALF_PI - angle)
 
 
 def _small_asin(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Whether x is beyond 1/2, and the arcsine of x, or of sqrt((1 - x) / 2) then."""
+    """Whether |x| > 1/2, and the arcsine of x, or in that case of sqrt((1 - |x|) / 2)."""
     size = jnp.abs(x)
     is_large = size > 0.5
     squared = jnp.where(is_large, (1 - size) * 0.5, x * x)
@@ -188,7 +195,7 @@ def _small_asin(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def cbrt(x: jax.Array) -> jax.Array:
-    """exp(log(x) / 3), and a step of Newton's method; 2 ulp."""
+    """exp(log(x) / 3), then a step of Newton's method; 2 ulp."""
     size = jnp.abs(x)
     root = jnp.exp(jnp.log(size) * np.float32(1 / 3))
     root = root - (root - size * (1 / (root * root))) * np.float32(1 / 3)
@@ -197,12 +204,12 @@ def cbrt(x: jax.Array) -> jax.Array:
 
 
 def erfc(x: jax.Array) -> jax.Array:
-    """1 - erf(x); 2**-22 at most, so that the tail is lost where erf(x) is 1."""
+    """1 - erf(x); the absolute error is at most 2**-22, so the tail where erf(x) is 1 is lost."""
     return 1 - jax.lax.erf(x)
 
 
 def erf_inv(x: jax.Array) -> jax.Array:
-    """Polynomials of log(1 - x**2); 5 ulp."""
+    """Polynomials in log(1 - x**2); 5 ulp."""
     w = -jnp.log((1 - x) * (1 + x))
     centre = _polynomial(_ERF_INV_CENTRE, w - 2.5)
     tail = _polynomial(_ERF_INV_TAIL, sqrt(w) - 3)
@@ -211,7 +218,7 @@ def erf_inv(x: jax.Array) -> jax.Array:
 
 
 def _polynomial(coefficients: tuple[float, ...], x: jax.Array) -> jax.Array:
-    """The lowest power first."""
+    """The value of a polynomial; coefficients begin with the lowest power."""
     result = jnp.full_like(x, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         result = result * x + np.float32(coefficient)

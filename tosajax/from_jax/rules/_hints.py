@@ -1,4 +1,4 @@
-"""What a user could do about primitives that TOSA cannot express."""
+"""Advice to users of primitives that TOSA cannot express."""
 
 from __future__ import annotations
 

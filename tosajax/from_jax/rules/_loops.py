@@ -1,4 +1,4 @@
-"""WHILE_LOOP, whose graphs read nothing but their inputs."""
+"""Writes WHILE_LOOP, whose graphs can only read their inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value, of_tensor
 from tosajax.graph import Tensor
 
-# A part of a loop: of the values that no turn changes, and of the state.
+# The condition or the body of a loop: takes a step, the loop-invariant values, and the state.
 Part = Callable[[Step, Sequence[Value], Sequence[Value]], Sequence[Value]]
 
 
@@ -21,15 +21,15 @@ def while_loop(
     body: Part,
     turns: str,
 ) -> list[Value]:
-    """The state after a loop.
+    """Writes a loop and returns the state after it.
 
     Args:
-      step: of the loop.
-      fixed: what the parts may read and no turn changes; constants stay constants.
-      state: before the first turn.
-      condition: one bool, whether there is another turn.
-      body: the state after a turn.
-      turns: how many there are, for the error of a target without loops.
+      step: the step of the loop.
+      fixed: loop-invariant values that condition and body read; constants stay constants.
+      state: the state before the first iteration.
+      condition: returns one bool, whether there is another iteration.
+      body: returns the state after an iteration.
+      turns: the number of iterations in words, for the error on a target without loops.
 
     Raises:
       UnsupportedError: the target does not have WHILE_LOOP.
@@ -60,7 +60,7 @@ def while_loop(
 
 
 def no_loop(step: Step, turns: str) -> Exception:
-    """The error of a target without WHILE_LOOP."""
+    """The error to raise if the target does not allow WHILE_LOOP."""
     target, most = step.scope.options.target, step.scope.options.max_unroll
     wanted = f"at most max_unroll, {most}, as a constant"
     if "EXT-CONTROLFLOW" not in target.extensions:
@@ -71,7 +71,7 @@ def no_loop(step: Step, turns: str) -> Exception:
 
 
 def _distinct(values: Sequence[Value]) -> tuple[list[int], list[Value]]:
-    """Where each value is among those without repeated tensors, and those."""
+    """For each value its index among the distinct values, and the distinct values."""
     keys = [(v.held.name, v.shape) if isinstance(v.held, Tensor) else v for v in values]
     found = dict(zip(keys, values, strict=True))
     return [[*found].index(key) for key in keys], [*found.values()]

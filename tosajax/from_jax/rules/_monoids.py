@@ -1,4 +1,4 @@
-"""Functions that reduce: what they are called, and folds of arrays by them."""
+"""Monoids, the functions of JAX's reductions with their identities, and folds of arrays."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value
 
 Arrays = list[jax.Array]
-# Of two lists of arrays, elementwise.
+# An elementwise function of two lists of arrays.
 Combine = Callable[[Arrays, Arrays], Arrays]
 
 
 class Monoid(NamedTuple):
-    """A function of two elements, and the element that changes nothing.
+    """An associative function of two elements, and its identity.
 
     Args:
-      function: JAX's.
-      identity: in a type.
+      function: JAX's elementwise function.
+      identity: returns the identity, given a dtype.
     """
 
     function: Callable[[Any, Any], Any]
     identity: Callable[[np.dtype], Any]
 
     def combine(self, left: Arrays, right: Arrays) -> Arrays:
-        """The function for lists of one array."""
+        """The function on lists of arrays, as a `Combine`."""
         return [self.function(x, y) for x, y in zip(left, right, strict=True)]
 
     def neutral(self, dtype: np.dtype) -> np.ndarray:
@@ -60,7 +60,7 @@ def _all_bits(dtype: np.dtype) -> Any:
     return True if dtype == np.bool_ else -1
 
 
-# Adding -0.0 changes nothing, not even another -0.0.
+# The identity of ADD is -0.0: unlike 0.0, it keeps -0.0.
 ADD = Monoid(lax.add, lambda dtype: -0.0 if jnp.issubdtype(dtype, np.floating) else 0)
 MUL = Monoid(lax.mul, lambda dtype: 1)
 MAX = Monoid(lax.max, _lowest)
@@ -74,12 +74,12 @@ _BY_PRIMITIVE = {"add": ADD, "mul": MUL, "max": MAX, "min": MIN, "and": AND, "or
 
 
 def closed(jaxpr: Any, constants: Sequence[Any] = ()) -> core.ClosedJaxpr:
-    """The jaxpr with the arrays that it has closed over."""
+    """The jaxpr closed over constants."""
     return jaxpr if isinstance(jaxpr, core.ClosedJaxpr) else core.ClosedJaxpr(jaxpr, constants)
 
 
 def monoid_of(jaxpr: core.ClosedJaxpr) -> Monoid | None:
-    """The monoid whose function a jaxpr is; None if it is another."""
+    """The monoid whose function a jaxpr computes; None if there is none."""
     inside = jaxpr.jaxpr
     if len(inside.eqns) != 1 or len(inside.invars) != 2:
         return None
@@ -91,7 +91,7 @@ def monoid_of(jaxpr: core.ClosedJaxpr) -> Monoid | None:
 
 
 def combine_of(jaxpr: core.ClosedJaxpr) -> Combine:
-    """The function of arrays that a jaxpr of scalars is, applied to each element."""
+    """The elementwise function that applies a jaxpr of scalars."""
     function = core.jaxpr_as_fun(jaxpr)
 
     def combine(left: Arrays, right: Arrays) -> Arrays:
@@ -102,7 +102,7 @@ def combine_of(jaxpr: core.ClosedJaxpr) -> Combine:
 
 
 def folded(combine: Combine, arrays: Arrays, axis: int) -> Arrays:
-    """Arrays reduced along an axis, which keeps one element: halves are combined."""
+    """Reduces arrays along an axis to size 1, by combining halves."""
     rest: list[Arrays] = []
     while (size := arrays[0].shape[axis]) > 1:
         half = size // 2
@@ -115,7 +115,7 @@ def folded(combine: Combine, arrays: Arrays, axis: int) -> Arrays:
 
 
 def slid(combine: Combine, arrays: Arrays, windows: Sequence[Window]) -> Arrays:
-    """Arrays reduced in windows, of arrays that are padded."""
+    """Reduces arrays, which are padded already, in windows."""
     for axis, window in enumerate(windows):
         if window != Window(window.size):
             arrays = _slid(combine, arrays, axis, window)
@@ -123,7 +123,7 @@ def slid(combine: Combine, arrays: Arrays, windows: Sequence[Window]) -> Arrays:
 
 
 def _slid(combine: Combine, arrays: Arrays, axis: int, window: Window) -> Arrays:
-    """Windows of 1, 2, 4, ... elements are combined to those of the window's length."""
+    """Reduces windows along an axis, by combining windows of 1, 2, 4, ... elements."""
     size, found, at, width = window.room + 1, None, 0, 1
     while True:
         if window.length & width:
@@ -144,14 +144,14 @@ def _cut(arrays: Arrays, axis: int, start: int, limit: int) -> Arrays:
 def widely(
     step: Step, monoid: Monoid | None, function: Callable[[jax.Array], jax.Array], x: Value
 ) -> Value:
-    """A function that combines elements, in int32 or float32 where the monoid needs that.
+    """Applies a reduction in int32 or float32, unless it is exact in the operand's dtype.
 
-    Integers wrap on the way back, and floats are rounded once.
+    Integers wrap in the cast back, and floats are rounded once.
 
     Args:
       step: the equation.
-      monoid: that combines elements.
-      function: of an array.
+      monoid: the monoid of the reduction; None if it is not known.
+      function: the reduction, a function of one array.
       x: the array.
     """
     is_kept = monoid in (AND, OR, XOR) or (monoid in (MAX, MIN) and has_type(step, "MAXIMUM", x))

@@ -1,4 +1,4 @@
-"""Sums of products of any two types, by operators that have few of them."""
+"""Writes sums of products of any two dtypes by operators that support few."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Factor(NamedTuple):
     """An operand of a product.
 
     Args:
-      value: of a type that the operator has.
-      zero: its zero point, which the operator subtracts.
+      value: the operand, in a dtype that the operator has.
+      zero: the zero point that the operator subtracts.
     """
 
     value: Value
     zero: int = 0
 
     def zero_point(self, step: Step) -> Value:
-        """The constant that operators take."""
+        """The zero point as an operand: a constant of shape (1,)."""
         return step.constant([self.zero], self.value.dtype)
 
 
@@ -41,9 +41,9 @@ class Multiply(NamedTuple):
     """An operator that sums products.
 
     Args:
-      op: name in `spec.OPERATORS`.
-      terms: how many products are summed.
-      write: adds it to the graph; the result has the type that `row_of` has.
+      op: the operator's name in `spec.OPERATORS`.
+      terms: the number of products in each sum.
+      write: adds the operator; the result has the output type of `row_of`.
     """
 
     op: str
@@ -52,7 +52,7 @@ class Multiply(NamedTuple):
 
 
 def row_of(op: str, dtype: Any) -> Mapping[str, Any] | None:
-    """The types of an operator whose operands have one type, its widest if there are several."""
+    """The type row of an operator for operands of one dtype, the widest of several, or None."""
     kind, found = TOSA_TYPES[np.dtype(dtype)], None
     for row in spec.OPERATORS[op].types:
         types = {row.types.get(name, kind) for name in ("in_t", "weight_t", "in_out_t")}
@@ -62,26 +62,26 @@ def row_of(op: str, dtype: Any) -> Mapping[str, Any] | None:
 
 
 def sum_type(op: str, dtype: Any) -> np.dtype:
-    """The type of an operator's result, for a type of operands that it has."""
+    """The output dtype of an operator, for a supported dtype of its operands."""
     row = row_of(op, dtype)
     assert row is not None
     return ARRAY_TYPES[row["out_t"]]
 
 
 def convert(step: Step, x: Value, dtype: Any) -> Value:
-    """The value in another type, as JAX converts it."""
+    """Converts a value to another dtype as JAX does."""
     if x.dtype == dtype:
         return x
     return step.jax(lambda v: lax.convert_element_type(v, np.dtype(dtype)), x)
 
 
 def check_operands(step: Step, x: Value, y: Value) -> None:
-    """Raises UnsupportedError for operands that no operator has.
+    """Raises UnsupportedError for operands that no operator supports.
 
     Args:
       step: the equation.
-      x: an operand.
-      y: the other.
+      x: the first operand.
+      y: the second operand.
     """
     for each in (x, y):
         if step.tosa_type(each.dtype) is DType.INT4 and not each.is_known:
@@ -89,15 +89,15 @@ def check_operands(step: Step, x: Value, y: Value) -> None:
 
 
 def product(step: Step, x: Value, y: Value, multiply: Multiply) -> Value:
-    """The product in the type that the step wants.
+    """The sum of products in the dtype of the step's result.
 
-    Operands of two types are converted to that of the result, as JAX does on CPU and GPU.
+    Operands of different dtypes are converted to the result's dtype, as JAX does on CPU and GPU.
     """
     out, wanted = step.out.dtype, step.tosa_type(step.out.dtype)
     kinds = {step.tosa_type(v.dtype) for v in (x, y)}
     is_converted = len(kinds) == 2 and not kinds <= {*_FP8}
     if kinds <= {*_INTEGERS} and wanted not in _INTEGERS:
-        # JAX rounds operands to the type of the result, which changes none of 8 bits but in FP8.
+        # JAX rounds operands to the result's dtype first: exact for 8 bits, except in FP8.
         is_converted = not kinds <= {*_NARROW} or wanted in _FP8
     if is_converted:
         x, y = convert(step, x, out), convert(step, y, out)
@@ -106,9 +106,9 @@ def product(step: Step, x: Value, y: Value, multiply: Multiply) -> Value:
 
 
 def _floats(step: Step, x: Value, y: Value, multiply: Multiply) -> Value:
-    """In float32 where the operator would round to a narrower type than the result has."""
+    """Sums products of floats, in float32 if the operator rounds to a narrower type than wanted."""
     wanted = step.tosa_type(step.out.dtype)
-    if wanted in _INTEGERS:  # JAX rounds to the type of the operands first.
+    if wanted in _INTEGERS:  # JAX rounds to the operands' dtype first.
         wanted = step.tosa_type(x.dtype)
     row = row_of(multiply.op, x.dtype)
     sums = row["out_t"] if row is not None and x.dtype == y.dtype else None
@@ -120,7 +120,7 @@ def _floats(step: Step, x: Value, y: Value, multiply: Multiply) -> Value:
 
 
 def _integers(step: Step, x: Value, y: Value, multiply: Multiply) -> Value:
-    """An int32 value, modulo 2**32, or as many bits as the result has."""
+    """Sums products of integers, as int32; exact modulo 2**(bits of the result), or 2**32."""
     x, y = _narrowed(step, x), _narrowed(step, y)
     wide = max(x.dtype, y.dtype, key=lambda dtype: dtype.itemsize)
     row = row_of(multiply.op, wide)
@@ -138,7 +138,7 @@ def _integers(step: Step, x: Value, y: Value, multiply: Multiply) -> Value:
 
 
 def _narrowed(step: Step, x: Value) -> Value:
-    """The integers as int8, int16 or int32: constants in the narrowest that holds them."""
+    """The integers as int8, int16 or int32: constants in the narrowest type that holds them."""
     if x.is_known:
         held = np.asarray(x.held).astype(np.int32)
         fits = (t for t in (np.int8, np.int16, np.int32) if (held.astype(t) == held).all())
@@ -147,7 +147,7 @@ def _narrowed(step: Step, x: Value) -> Value:
 
 
 def _bytes(step: Step, x: Value) -> list[Factor]:
-    """The bytes of integers, lowest first: all but the highest are int8 of zero point -128."""
+    """The bytes of integers, lowest first: all but the highest are int8 with zero point -128."""
     count = x.dtype.itemsize
     lower = [
         step.jax(lambda v, at=8 * i: lax.convert_element_type(v >> at ^ 128, np.int8), x)
@@ -158,9 +158,9 @@ def _bytes(step: Step, x: Value) -> list[Factor]:
 
 
 def _total(step: Step, sums: list[list[Value]], terms: int) -> Value:
-    """The sum of what is listed, where each list has the weight 256 beside the one before.
+    """The weighted sum of all values; the values in sums[i] have weight 256**i.
 
-    TOSA leaves open what ADD gives beyond int32, so the low and the high 16 bits are added apart.
+    Overflow of ADD is unpredictable in TOSA, so low and high 16 bits are added separately.
     """
     most = max(map(len, sums)) * terms * 255**2
     bits = 8 * len(sums)

@@ -12,14 +12,15 @@ from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value
 from tosajax.spec import NanMode
 
-_LONGEST = 32  # Longer products would be less exact than POW.
+_LONGEST = 32  # the largest exponent; longer products are less exact than POW
 
 
 def pow(step: Step, x: Value, y: Value) -> Value:
-    """A product for a constant whole exponent, SQRT or RSQRT for a half, else POW.
+    """A product for a constant integer exponent, a square root for 1/2, RSQRT for -1/2, else POW.
 
-    POW has positive bases and finite exponents alone: signs, zeros, infinities and NaN are
-    selected beside it, as far as a constant base or exponent does not exclude them.
+    POW only takes positive bases and finite exponents: results for negative bases, zeros,
+    infinities and NaN are selected by further operators, unless a constant base or exponent
+    excludes them.
     """
     x = x if x.shape == step.out.shape else step.broadcast(x, step.out.shape, ())
     exponent = None if y.scalar is None else float(y.scalar)
@@ -43,7 +44,7 @@ def _by_pow(step: Step, x: Value, y: Value) -> Value:
 
 
 def _finite(step: Step, y: Value) -> Value:
-    """The exponent without infinity and NaN."""
+    """The exponent with infinities clamped to finite numbers and NaN replaced."""
     most = np.finfo(np.float32).max
     if y.is_known:
         return step.jax(lambda y: jnp.clip(jnp.where(y == y, y, 0), -most, most), y)
@@ -51,11 +52,11 @@ def _finite(step: Step, y: Value) -> Value:
 
 
 def _positive_base(x: jax.Array, has_zero: bool) -> tuple[jax.Array, jax.Array]:
-    """Whether POW has the base, and what it gets: the base without its sign, or 1.
+    """Whether POW can take the magnitude of the base; the magnitude, or else 1.
 
     Args:
       x: the base.
-      has_zero: the exponent is positive, which 0 may be raised to.
+      has_zero: whether POW can take 0, as all exponents are positive.
     """
     size = jnp.abs(x)
     plain = size < jnp.inf
@@ -65,7 +66,7 @@ def _positive_base(x: jax.Array, has_zero: bool) -> tuple[jax.Array, jax.Array]:
 
 
 def _with_signs(x: jax.Array, y: jax.Array, plain: jax.Array, power: jax.Array) -> jax.Array:
-    """The power, given that of the size where the base is plain."""
+    """The power, given the power of the base's magnitude where `plain` is true."""
     size = jnp.abs(x)
     of_ends = jnp.where(y > 0, size, jnp.where(y < 0, 1 / size, 1))
     power = jnp.where(plain, power, of_ends)

@@ -1,4 +1,4 @@
-"""scan: turns one after the other, or a loop that reads and writes rows by a counter."""
+"""Writes scan, unrolled or as a loop that reads and writes rows by a counter."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Scan(NamedTuple):
     """The operands of a scan.
 
     Args:
-      body: its operands are the constants, the carry, and a row of each of the arrays; its results
-        the next carry, and a row of each stacked result.
-      constants: what no turn changes.
-      carry: before the first turn.
-      arrays: of which each turn has a row.
-      rows: the stacked results.
-      order: the rows, turn by turn.
+      body: the body; its operands are the constants, the carry, and a row of each of the arrays;
+        its results are the next carry, and a row of each stacked result.
+      constants: the loop-invariant operands.
+      carry: the carry before the first iteration.
+      arrays: the scanned arrays; each iteration reads one row of each.
+      rows: the shapes and dtypes of the stacked results.
+      order: the row numbers in the order of iterations.
     """
 
     body: core.ClosedJaxpr
@@ -57,7 +57,7 @@ def scan(step: Step, *args: Value) -> list[Value]:
 
 
 def _lengths(step: Step) -> tuple[int, int]:
-    """Where the carry begins among the operands, and the arrays."""
+    """The positions among the operands at which the carry and the arrays begin."""
     if "num_carry" in step.params:
         constants, carry = step.params["num_consts"], step.params["num_carry"]
     else:  # JAX 0.12
@@ -77,14 +77,14 @@ def _unrolled(step: Step, parts: Scan) -> list[Value]:
 
 
 def _row(step: Step, array: Value, turn: int) -> Value:
-    """One row."""
+    """One row of an array."""
     start = (turn, *(0 for _ in array.shape[1:]))
     row = step.slice(array, start, (1, *array.shape[1:]))
     return step.reshape(row, array.shape[1:])
 
 
 def _stacked(step: Step, rows: Sequence[Value], aval: Aval) -> Value:
-    """Rows as one array."""
+    """Stacks rows to one array."""
     if not rows:
         return known(np.zeros(aval.shape, aval.dtype))
     if all(row.is_known for row in rows):
@@ -98,7 +98,7 @@ def _stacked(step: Step, rows: Sequence[Value], aval: Aval) -> Value:
 
 
 def _looped(step: Step, parts: Scan) -> list[Value]:
-    """A loop whose state is the number of the row, the carry, and the results so far."""
+    """A loop with the row number, the carry, and the stacked results so far as its state."""
     constants, carry = len(parts.constants), len(parts.carry)
     fixed = [*parts.constants, *(_table(step, array) for array in parts.arrays)]
     start = step.constant([[parts.order.start]], np.int32)
@@ -127,7 +127,7 @@ def _looped(step: Step, parts: Scan) -> list[Value]:
 
 
 def _table(step: Step, array: Value) -> Value:
-    """An array as GATHER reads it; the one row where all are the same."""
+    """An array in the layout of GATHER; its row, if all rows are the same."""
     if array.held_shape[0] == 1:
         return _row(step, array, 0)
     table = step.reshape(array, (1, array.shape[0], math.prod(array.shape[1:])))
@@ -143,19 +143,19 @@ def _read(step: Step, table: Value, row: Value, array: Value) -> Value:
 
 
 def _empty(step: Step, aval: Aval) -> Value:
-    """A table of zeros, to be filled."""
+    """A table of zeros for stacked results."""
     zero = step.constant(np.zeros((1, 1, 1)), _stored(step, aval.dtype))
     return step.op("TILE", zero, (1, aval.shape[0], math.prod(aval.shape[1:])))
 
 
 def _write(step: Step, table: Value, row: Value, value: Value) -> Value:
-    """The table with another row."""
+    """The table with one row replaced."""
     written = step.reshape(step.cast(value, table.dtype), (1, 1, value.size))
     return step.op("SCATTER", table, row, written)
 
 
 def _stored(step: Step, dtype: np.dtype) -> np.dtype:
-    """The type of a table, which is one that GATHER and SCATTER have."""
+    """The dtype for a table that GATHER and SCATTER support; int8 for bool."""
     found = step.tosa_type(dtype)
     if found is DType.BOOL:
         return np.dtype(np.int8)
@@ -167,5 +167,5 @@ def _stored(step: Step, dtype: np.dtype) -> np.dtype:
 
 
 def _array(step: Step, table: Value, aval: Aval) -> Value:
-    """The table as an array."""
+    """The table in the shape and dtype of the stacked result."""
     return step.reshape(step.cast(table, aval.dtype), aval.shape)

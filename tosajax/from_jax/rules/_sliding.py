@@ -1,4 +1,4 @@
-"""Windows that slide along axes, of convolutions and pools."""
+"""Sliding windows of convolutions and pools."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Window(NamedTuple):
     """A window along one axis.
 
     Args:
-      size: of the axis.
-      length: elements in the window.
-      stride: from one position to the next.
-      before: padding; negative padding takes elements off.
-      after: as before.
-      dilation: from one element in the window to the next.
-      spread: from one element of the axis to the next, with padding between.
+      size: the size of the axis.
+      length: the number of elements in the window.
+      stride: the distance between positions of the window.
+      before: padding before the axis; negative padding removes elements.
+      after: padding after the axis; negative padding removes elements.
+      dilation: the distance between elements of the window.
+      spread: the distance between elements of the axis, filled with padding (base dilation).
     """
 
     size: int
@@ -41,17 +41,17 @@ class Window(NamedTuple):
 
     @property
     def room(self) -> int:
-        """The last place where the window could start."""
+        """The largest start of the window, regardless of the stride."""
         return self.padded_size - (self.length - 1) * self.dilation - 1
 
     @property
     def positions(self) -> int:
-        """The number of positions."""
+        """The number of positions of the window."""
         return self.room // self.stride + 1
 
     @property
     def fitted(self) -> Window:
-        """The same positions, without elements after the last."""
+        """The same positions, without the elements after the last position."""
         return self._replace(after=self.after - self.room % self.stride)
 
     @property
@@ -63,17 +63,17 @@ class Window(NamedTuple):
 def pad(
     step: Step, x: Value, windows: Sequence[Window], which: Sequence[bool], fill: Any
 ) -> tuple[Value, list[Window]]:
-    """Pads some axes of an array, spreads their elements, and takes elements off.
+    """Pads, spreads and crops an array along some axes, as its windows require.
 
     Args:
       step: the equation.
       x: the array.
-      windows: of all axes.
+      windows: the windows along all axes.
       which: whether to pad each axis.
       fill: the number to pad with.
 
     Returns:
-      The array, and its windows.
+      The array, and its windows without padding and spreading along these axes.
     """
     if not any(which):
         return x, [*windows]
@@ -87,7 +87,7 @@ def pad(
 def _padded(
     x: jax.Array, edges: Sequence[tuple[int, int]], spread: Sequence[int], fill: Any
 ) -> jax.Array:
-    """Several axes that are spread are so one by one: each needs another axis on the way."""
+    """Pads and spreads an array, one spread axis at a time, as each adds an axis temporarily."""
     number = np.asarray(fill, x.dtype)
     *others, last = [i for i, n in enumerate(spread) if n] or [-1]
     for axis in others:

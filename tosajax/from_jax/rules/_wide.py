@@ -1,4 +1,4 @@
-"""Operators in a wider type than the operands have, as TOSA has few of narrow types."""
+"""Operators in wider types than the operands', as TOSA has few operators on narrow types."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _WIDER = {
 
 
 def widened(step: Step, op: str, *values: Value) -> tuple[Value, ...]:
-    """Operands of one type, in a wider type where the operator lacks theirs.
+    """Casts operands of one dtype to a wider type, if the operator lacks theirs.
 
     Args:
       step: the primitive.
-      op: name in `spec.OPERATORS`.
-      values: all of the same type.
+      op: the operator's name in `spec.OPERATORS`.
+      values: the operands, all of the same dtype.
 
     Raises:
-      UnsupportedError: the operator has neither their type nor a wider one.
+      UnsupportedError: the operator has neither their type nor the wider one.
     """
     dtype = step.tosa_type(values[0].dtype)
     types = _operand_types(op)
@@ -46,22 +46,22 @@ def widened(step: Step, op: str, *values: Value) -> tuple[Value, ...]:
 
 
 def in_wide_type(step: Step, op: str, *values: Value, **attributes: Any) -> Value:
-    """An operator of operands of one type, whose result is cast back to that type.
+    """Adds an operator on operands of one dtype, widened if necessary, and casts the result back.
 
-    Integers wrap on the way back, as those of JAX do.
+    Integers wrap in the cast back, as in JAX.
 
     Args:
       step: the primitive.
-      op: name in `spec.OPERATORS`.
-      values: all of the same type.
-      attributes: of the operator.
+      op: the operator's name in `spec.OPERATORS`.
+      values: the operands, all of the same dtype.
+      attributes: the operator's attributes.
     """
     result = step.op(op, *widened(step, op, *values), **attributes)
     return step.cast(result, values[0].dtype)
 
 
 def in_float32(step: Step, function: Callable[..., jax.Array], *values: Value) -> Value:
-    """A function of floats of one type, computed in float32 and rounded once, as XLA does it."""
+    """Applies a function of floats of one dtype in float32, and rounds once, as XLA does."""
     dtype = values[0].dtype
 
     def wide(*arrays: jax.Array) -> jax.Array:
@@ -71,7 +71,7 @@ def in_float32(step: Step, function: Callable[..., jax.Array], *values: Value) -
 
 
 def has_type(step: Step, op: str, x: Value) -> bool:
-    """Whether an operator takes an operand as it is, on the target that the graph is for."""
+    """Whether an operator supports the dtype of an operand on the export's target."""
     operand = _operand(op)
     dtype, names = step.tosa_type(x.dtype), step.scope.options.target.names
     rows = spec.OPERATORS[op].types
@@ -79,16 +79,16 @@ def has_type(step: Step, op: str, x: Value) -> bool:
 
 
 def is_integer(x: Value) -> bool:
-    """Whether it has integers; those of bool are not."""
+    """Whether the dtype is an integer type; bool is not."""
     return np.issubdtype(x.dtype, np.integer)
 
 
 def _operand_types(op: str) -> list[DType]:
-    """The types that an operator's operands may have."""
+    """The types that an operator supports for its operands."""
     types = (row.type_of(_operand(op)) for row in spec.OPERATORS[op].types)
     return [t for t in dict.fromkeys(types) if t is not None]
 
 
 def _operand(op: str) -> spec.Argument:
-    """The first operand whose type is not fixed."""
+    """The first input argument with a variable type."""
     return next(a for a in spec.OPERATORS[op].inputs if isinstance(a.dtype, str))

@@ -1,7 +1,7 @@
-"""Windows of an array, which start at indices: what gathers, scatters and dynamic slices share.
+"""Windows of an array that start at indices, for gathers, scatters and dynamic slices.
 
-The array becomes [N, K, C] for GATHER and SCATTER: N are axes in which each index counts anew, K
-those that indices point into, and C are the rest.
+GATHER and SCATTER take the array as [N, K, C]: N merges batch axes, each with its own indices, K
+merges the indexed axes, and C merges the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tosajax.from_jax.rules.data_layout import joined
 from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value, known
 
-_FEW = 4096  # indices that may be repeated, where otherwise the array were transposed
+_FEW = 4096  # the most indices to repeat along leading axes, which avoids a TRANSPOSE of the array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Windows:
     """Windows of an array.
 
     Args:
-      shape: of the array.
-      batch: axes that the first axes of the starts stand for.
-      axes: along which windows start at indices.
-      sizes: of a window along these axes.
-      count: of windows, in each batch.
+      shape: the shape of the array.
+      batch: the batch axes of the array, which correspond to the first axes of the starts.
+      axes: the indexed axes, along which windows start at indices.
+      sizes: the sizes of a window along the indexed axes.
+      count: the number of windows in each batch.
     """
 
     shape: tuple[int, ...]
@@ -39,7 +39,10 @@ class Windows:
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """Axes before those of the indices: the same windows in each of their elements."""
+        """The axes before the indexed ones that are merged into N, with repeated indices.
+
+        () if merging them into C, after a TRANSPOSE, is better.
+        """
         first = min(self.axes)
         free = [a for a in range(first) if a not in self.batch]
         behind = [a for a in range(first, len(self.shape)) if a not in (*self.batch, *self.axes)]
@@ -48,18 +51,18 @@ class Windows:
 
     @property
     def rest(self) -> tuple[int, ...]:
-        """Axes of which a window has all elements."""
+        """The axes that are merged into C; windows cover them completely."""
         taken = (*self.batch, *self.leading, *self.axes)
         return tuple(axis for axis in range(len(self.shape)) if axis not in taken)
 
     @property
     def pointed(self) -> tuple[int, ...]:
-        """The axes of the indices in the array's order."""
+        """The indexed axes in the array's order."""
         return tuple(sorted(self.axes))
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The array's axes as N, K and C."""
+        """The array's axes in the order of N, K and C."""
         return (*self.batch, *self.leading, *self.pointed, *self.rest)
 
     @property
@@ -75,42 +78,49 @@ class Windows:
         return self.size(self.rest)
 
     def along(self, kept: Sequence[int]) -> Windows:
-        """The windows along some of the axes, where they have all elements along the others."""
+        """The windows with only some of the indexed axes; they cover the dropped axes completely.
+
+        Args:
+          kept: positions in `axes`.
+        """
         axes, sizes = (tuple(part[i] for i in kept) for part in (self.axes, self.sizes))
         return dataclasses.replace(self, axes=axes, sizes=sizes)
 
     @property
     def bounds(self) -> np.ndarray:
-        """The largest start along each of the axes."""
+        """The largest start along each of the indexed axes."""
         return np.array([self.shape[a] - n for a, n in zip(self.axes, self.sizes, strict=True)])
 
     def size(self, axes: Sequence[int]) -> int:
         return math.prod(self.shape[axis] for axis in axes)
 
     def size_along(self, axis: int) -> int:
-        """Of a window along one of the axes of the indices."""
+        """The size of a window along one of the indexed axes."""
         return self.sizes[self.axes.index(axis)]
 
     def steps(self) -> np.ndarray:
-        """How far apart neighbours along each of the axes are within K."""
+        """The stride within K of each of the indexed axes."""
         inner = [self.shape[a] for a in self.pointed]
         steps = {a: math.prod(inner[i + 1 :]) for i, a in enumerate(self.pointed)}
         return np.array([steps[axis] for axis in self.axes], np.int32)
 
     def offsets(self) -> np.ndarray:
-        """The elements of a window within K, from its start."""
+        """The offsets within K of a window's elements from its start."""
         steps = dict(zip(self.axes, self.steps(), strict=True))
         grids = np.ix_(*(np.arange(self.size_along(a)) * steps[a] for a in self.pointed))
         return np.asarray(sum(grids), np.int32).reshape(-1)
 
 
 def listed(step: Step, indices: Value, batch: Sequence[int]) -> tuple[Value, tuple[int, ...]]:
-    """Starts as int32 (batch, count, number of axes), and the order of their axes in it.
+    """The starts as int32 (batch, count, number of axes), and the order of axes in them.
 
     Args:
-      step: of the primitive.
+      step: the primitive.
       indices: integers (..., number of axes).
-      batch: axes that stand for the batch.
+      batch: the batch axes of the indices.
+
+    Returns:
+      The starts, and the axes of `indices` that were merged into batch and count, in order.
     """
     others = (axis for axis in range(indices.rank - 1) if axis not in batch)
     order = (*batch, *others)
@@ -121,7 +131,7 @@ def listed(step: Step, indices: Value, batch: Sequence[int]) -> tuple[Value, tup
 
 
 def from_zero(step: Step, starts: Value, count: int) -> Value:
-    """The starts with those along more axes, which are all 0."""
+    """The starts extended by a number of axes along which all windows start at 0."""
     if not count:
         return starts
     zeros = known(np.zeros((*starts.shape[:2], count), np.int32))
@@ -129,12 +139,12 @@ def from_zero(step: Step, starts: Value, count: int) -> Value:
 
 
 def stacked(step: Step, starts: Sequence[Value]) -> Value:
-    """Scalars as the starts of one window, int32 (1, 1, number of axes)."""
+    """Stacks scalars to the starts of one window, int32 (1, 1, number of axes)."""
     return joined(step, [step.reshape(_int32(step, x), (1, 1, 1)) for x in starts], 2)
 
 
 def constant_starts(starts: Sequence[Value], tops: Sequence[int]) -> list[int]:
-    """Scalars that are constants, clipped to the largest of each; 0 for others."""
+    """Starts that are constant, clipped to [0, top]; 0 for all others."""
     return [
         min(max(int(start.scalar), 0), top) if start.is_known else 0
         for start, top in zip(starts, tops, strict=True)
@@ -150,7 +160,7 @@ def _int32(step: Step, x: Value) -> Value:
 
 
 def columns(step: Step, starts: Value, kept: Sequence[int]) -> Value:
-    """The starts along some of the axes."""
+    """The starts along some of the indexed axes."""
     if len(kept) == starts.shape[-1]:
         return starts
     size = (*starts.shape[:-1], 1)
@@ -158,12 +168,12 @@ def columns(step: Step, starts: Value, kept: Sequence[int]) -> Value:
 
 
 def without_bool(step: Step, x: Value) -> tuple[Value, np.dtype]:
-    """The array as GATHER and SCATTER can have it, and its type."""
+    """The array for GATHER and SCATTER, which do not take bool, and its old dtype."""
     return (step.cast(x, np.int8) if x.dtype == np.bool_ else x), x.dtype
 
 
 def clipped(step: Step, starts: Value, windows: Windows) -> Value:
-    """Starts whose windows lie within the array, as near as they can be."""
+    """The starts clipped so that all windows are within the array."""
     top = windows.bounds.astype(np.int32)
     if starts.is_known:
         return known(np.clip(starts.elements.astype(np.int64), 0, top).astype(np.int32))
@@ -175,7 +185,7 @@ def clipped(step: Step, starts: Value, windows: Windows) -> Value:
 
 
 def are_inside(step: Step, starts: Value, windows: Windows) -> Value:
-    """Whether windows lie within the array: bool, the starts' shape without the last axis."""
+    """Whether windows are within the array: bool, the shape of the starts without the last axis."""
     top = windows.bounds
     if starts.is_known:
         numbers = starts.elements.astype(np.int64)
@@ -189,12 +199,12 @@ def are_inside(step: Step, starts: Value, windows: Windows) -> Value:
 
 
 def linear(step: Step, starts: Value, windows: Windows) -> Value:
-    """The elements of all windows within K.
+    """The indices within K of all elements of the windows.
 
     Args:
-      step: of the primitive.
+      step: the primitive.
       starts: int32 (batch, count, number of axes).
-      windows: that start there.
+      windows: the windows that start there.
 
     Returns:
       int32 (batch, count * elements of a window).
@@ -217,7 +227,7 @@ def linear(step: Step, starts: Value, windows: Windows) -> Value:
 
 
 def for_each_leading(step: Step, indices: Value, windows: Windows) -> Value:
-    """Indices (batch, W) as (N, W): the same along the leading axes."""
+    """Expands indices (batch, W) to (N, W): repeats them along the leading axes."""
     batch, count = indices.shape
     if batch == 1:
         return step.whole(dataclasses.replace(indices, shape=(windows.n, count)))

@@ -1,4 +1,4 @@
-"""Calls of functions, which are inlined, and primitives that leave arrays as they are."""
+"""Calls of functions, which are inlined, and primitives that return their operands."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tosajax.from_jax.values import Value
 
 
 def call(step: Step, *args: Value) -> list[Value]:
-    """jit and its like; derivatives, batching and partitioning of the user's own do not matter."""
+    """The called function, inlined; custom derivatives, batching and partitioning are ignored."""
     jaxpr = callee(step.primitive, step.params)
     assert jaxpr is not None
     return step.jaxs(jaxpr, *args)
 
 
 def call_hi_primitive(step: Step, *args: Value) -> list[Value]:
-    """A primitive of `jax.experimental.hijax`, which has a function for what it computes."""
+    """The expansion of a primitive of `jax.experimental.hijax`, inlined."""
     primitive = step.params["_prim"]
 
     def expanded(*flat: jax.Array) -> Any:
@@ -30,7 +30,7 @@ def call_hi_primitive(step: Step, *args: Value) -> list[Value]:
 
 
 def custom_linear_solve(step: Step, *args: Value) -> list[Value]:
-    """The user's solver; the constants of its matrix products and its transpose are not read."""
+    """The user's solver, inlined; its matrix products and its transpose are ignored."""
     lengths = step.params["const_lengths"]
     first = lengths.matvec + lengths.vecmat
     constants = args[first : first + lengths.solve]
@@ -38,7 +38,7 @@ def custom_linear_solve(step: Step, *args: Value) -> list[Value]:
 
 
 def platform_index(step: Step) -> Value:
-    """The branch of `lax.platform_dependent` for any platform, else the one for CPUs."""
+    """A constant: the default branch of `lax.platform_dependent`, else the one for CPUs."""
     platforms: Sequence[Sequence[str] | None] = step.params["platforms"]
     for at, names in enumerate(platforms):
         if names is None:
@@ -51,12 +51,12 @@ def platform_index(step: Step) -> Value:
 
 
 def identity(step: Step, *args: Value) -> list[Value]:
-    """What concerns derivatives, the compiler or devices, and leaves arrays as they are."""
+    """The operands; the primitive only concerns derivatives, the compiler or devices."""
     return list(args)
 
 
 def dropped(step: Step, *_: Value) -> list[Value]:
-    """What prints, or calls back, for the user to see."""
+    """Nothing: printing and debug callbacks are left out."""
     step.note("left out", "nothing is printed or called back")
     return []
 

@@ -1,6 +1,6 @@
 """Loops and branches ("Control Flow Operators", TOSA 1.0.1).
 
-Where constants decide, they do so when the graph is written.
+Conditions on constants are resolved during the export.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tosajax.graph import Tensor
 
 
 def cond(step: Step, index: Value, *operands: Value) -> list[Value]:
-    """The branch of a constant; else COND_IF, or SELECT where the target lacks it."""
+    """The branch, if the index is constant; else COND_IF, or SELECT if the target lacks it."""
     branches = [closed(branch) for branch in step.params["branches"]]
     if index.is_known:
-        return step.jaxs(branches[int(index.scalar)], *operands)  # JAX has clamped it.
+        return step.jaxs(branches[int(index.scalar)], *operands)  # JAX has clamped the index.
     if not step.scope.has_control_flow:
         step.note("computes all branches and selects the results of one", "")
     reads = zip(*map(_reads, branches), strict=True)
@@ -36,14 +36,14 @@ def cond(step: Step, index: Value, *operands: Value) -> list[Value]:
 
 
 def _reads(branch: core.ClosedJaxpr) -> list[bool]:
-    """Which arguments a branch reads."""
+    """Whether a branch reads each of its arguments."""
     read = {id(atom) for eqn in branch.jaxpr.eqns for atom in eqn.invars}
     read |= {id(atom) for atom in branch.jaxpr.outvars}
     return [id(var) in read for var in branch.jaxpr.invars]
 
 
 def _nothing(value: Value) -> Value:
-    """A constant in the place of a value that is not read."""
+    """A constant to replace a value that is not read."""
     return Value(value.shape, value.dtype, np.zeros((1,) * value.rank, value.dtype))
 
 
@@ -54,7 +54,7 @@ def _branched(
     branches: Sequence[core.ClosedJaxpr],
     operands: Sequence[Value],
 ) -> list[Value]:
-    """The results of branch `index - first`: of the earlier half of the branches, or the later."""
+    """The results of branch `index - first`, by bisection of the branches."""
     if len(branches) == 1:
         return step.jaxs(branches[0], *operands)
     half = len(branches) // 2
@@ -87,11 +87,11 @@ class While(NamedTuple):
     """The operands of a while loop.
 
     Args:
-      judge: whether there is another turn; of its constants and the state.
-      turn: the state after a turn; of its constants and the state.
-      of_judge: the constants of `judge`.
-      of_turn: those of `turn`.
-      state: before the first turn.
+      judge: the condition, whether there is another iteration; takes its constants and the state.
+      turn: the body, the state after an iteration; takes its constants and the state.
+      of_judge: the constants of the condition.
+      of_turn: the constants of the body.
+      state: the state before the first iteration.
     """
 
     judge: core.ClosedJaxpr
@@ -102,7 +102,7 @@ class While(NamedTuple):
 
 
 def while_(step: Step, *args: Value) -> list[Value]:
-    """Unrolled if constants decide on few turns, else WHILE_LOOP."""
+    """Unrolled if constants determine that iterations are few, else WHILE_LOOP."""
     judge, turn = (closed(step.params[name]) for name in ("cond_jaxpr", "body_jaxpr"))
     first = step.params["cond_nconsts"]
     second = first + step.params["body_nconsts"]
@@ -114,7 +114,7 @@ def while_(step: Step, *args: Value) -> list[Value]:
 
 
 def _of_batch(parts: While) -> While:
-    """The loop of a batch, in which an example stays as it is after its own last turn."""
+    """The loop of a batch, in which an example does not change after its own last iteration."""
     judge, turn = core.jaxpr_as_fun(parts.judge), core.jaxpr_as_fun(parts.turn)
     first, count = len(parts.of_judge), len(parts.state)
 
@@ -141,7 +141,7 @@ def _of_batch(parts: While) -> While:
 
 
 def _turns(parts: While, most: int) -> int | None:
-    """How many turns constants decide on; None if others do, or if there are more than `most`."""
+    """The number of iterations, if it is at most `most` and only depends on constants, or None."""
     of_judge, of_turn, state = (
         [_elements(value) if value.is_known else None for value in values]
         for values in (parts.of_judge, parts.of_turn, parts.state)
@@ -157,7 +157,7 @@ def _turns(parts: While, most: int) -> int | None:
 
 
 def _elements(value: Value) -> Any:
-    """All elements of a constant, which may be keys of JAX."""
+    """All elements of a constant, which may be random keys of JAX."""
     return value.held if value.held_shape == value.shape else value.elements
 
 

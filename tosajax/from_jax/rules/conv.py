@@ -25,12 +25,12 @@ from tosajax.from_jax.values import Value
 
 @dataclasses.dataclass(frozen=True)
 class Convolution:
-    """An operator for images [N, rows, columns, C] and weights in the operator's layout.
+    """An operator on images [N, rows, columns, C] and weights in the operator's layout.
 
     Args:
-      op: name in `spec.OPERATORS`.
-      groups: how often the operator is written, each time for some of the channels.
-      attributes: by the specification's names.
+      op: the operator's name in `spec.OPERATORS`.
+      groups: the number of channel groups, with one operator for each.
+      attributes: attributes by the specification's names.
     """
 
     op: str = "CONV2D"
@@ -40,7 +40,7 @@ class Convolution:
     )
 
     def of(self, step: Step, images: Value, weights: Value) -> Value:
-        """The result in the type that the step wants."""
+        """The result of the convolution, in the dtype of the step's result."""
 
         def write(x: Factor, w: Factor) -> Value:
             return self._written(step, x, w)
@@ -65,12 +65,12 @@ class Convolution:
         return step.op(self.op, x.value, w.value, bias, *zeros, **options)
 
     def _channels(self, shape: Sequence[int]) -> int:
-        """The number of output channels, by the shape of the weights."""
+        """The number of output channels, from the shape of the weights."""
         return math.prod(shape[2:]) if self.op == "DEPTHWISE_CONV2D" else shape[0]
 
 
 def _parts(step: Step, factor: Factor, axis: int, count: int) -> list[Factor]:
-    """Equal blocks along an axis."""
+    """Splits a factor into equal blocks along an axis."""
     shape = list(factor.value.shape)
     start = [0] * len(shape)
     shape[axis] //= count
@@ -105,7 +105,7 @@ def conv_general_dilated(step: Step, lhs: Value, rhs: Value) -> Value:
 
 
 def _channels_last(step: Step, value: Value, spec: Sequence[int]) -> Value:
-    """[N, ..., C] of images, [O, ..., I] of weights."""
+    """Transposes images to [N, ..., C], or weights to [O, ..., I]."""
     return step.transpose(value, (spec[0], *spec[2:], spec[1]))
 
 
@@ -126,7 +126,7 @@ def _windows(step: Step, x: Value, w: Value) -> list[Window]:
 
 
 def _batches_as_channels(step: Step, x: Value, groups: int) -> Value:
-    """Groups of examples become groups of channels, which weights know how to tell apart."""
+    """Moves groups of examples into the channels, so that batch groups become feature groups."""
     batch, *sizes, channels = x.shape
     x = step.reshape(x, (groups, batch // groups, *sizes, channels))
     last = x.rank - 1
@@ -135,7 +135,7 @@ def _batches_as_channels(step: Step, x: Value, groups: int) -> Value:
 
 
 def _plain(step: Step, x: Value, w: Value, windows: list[Window], groups: int) -> Value:
-    """Convolutions of images that have been spread and cut before."""
+    """CONV2D, CONV3D or DEPTHWISE_CONV2D, after nodes that dilate and crop the images."""
     which = [min(each.before, each.after) < 0 or each.spread > 1 for each in windows]
     around = [Window(x.shape[0]), *windows, Window(x.shape[-1])]
     x, (_, *moved, _) = pad(step, x, around, [False, *which, False], 0)
@@ -154,13 +154,13 @@ def _plain(step: Step, x: Value, w: Value, windows: list[Window], groups: int) -
 
 
 def _can_transpose(windows: Sequence[Window]) -> bool:
-    """Whether elements of images are spread, and no more."""
+    """Whether images are dilated, and stride and kernel dilation are 1."""
     plain = all(each.stride == each.dilation == 1 for each in windows)
     return plain and any(each.spread > 1 for each in windows)
 
 
 def _transposed(step: Step, x: Value, w: Value, windows: list[Window], groups: int) -> Value:
-    """TRANSPOSE_CONV2D adds kernels at places; seen from the result they are reversed."""
+    """TRANSPOSE_CONV2D, with reversed kernels: it adds a kernel for each input element."""
     del groups
     w = step.jax(lambda v: lax.rev(v, (1, 2)), w)
     out_pad = tuple(

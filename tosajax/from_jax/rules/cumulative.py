@@ -1,4 +1,4 @@
-"""Cumulative sums, products and the like, which TOSA does not have."""
+"""Cumulative reductions, which TOSA does not have."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from tosajax.from_jax.values import Value
 
 
 def cumsum(step: Step, x: Value) -> Value:
-    """By ADD."""
+    """ADD of shifted arrays."""
     return _cumulative(step, x, ADD)
 
 
 def cumprod(step: Step, x: Value) -> Value:
-    """By MUL."""
+    """MUL of shifted arrays."""
     return _cumulative(step, x, MUL)
 
 
 def cummax(step: Step, x: Value) -> Value:
-    """By MAXIMUM; a NaN stays."""
+    """MAXIMUM of shifted arrays; NaN propagates."""
     return _cumulative(step, x, MAX)
 
 
 def cummin(step: Step, x: Value) -> Value:
-    """By MINIMUM; a NaN stays."""
+    """MINIMUM of shifted arrays; NaN propagates."""
     return _cumulative(step, x, MIN)
 
 
 def cumlogsumexp(step: Step, x: Value) -> Value:
-    """By logaddexp, which subtracts the larger operand first."""
+    """logaddexp of shifted arrays, which subtracts the larger operand first."""
     return _cumulative(step, x, LOGADDEXP)
 
 
 def _cumulative(step: Step, x: Value, monoid: Monoid) -> Value:
-    """Combines each element with those 1, 2, 4, ... before it."""
+    """Combines each element with the elements 1, 2, 4, ... before it."""
     axis, is_reverse = step.params["axis"], step.params["reverse"]
 
     def scanned(v: jax.Array) -> jax.Array:

@@ -17,46 +17,46 @@ _MOST_OPERANDS = LEVELS["8K"].MAX_TENSOR_LIST_SIZE
 
 
 def broadcast_in_dim(step: Step, x: Value, *_: Value) -> Value:
-    """Repeats along new axes and those of size 1; operators that broadcast need no node."""
+    """RESHAPE for new axes; TILE only for operators that do not broadcast."""
     return step.broadcast(x, step.params["shape"], step.params["broadcast_dimensions"])
 
 
 def reshape(step: Step, x: Value, *_: Value) -> Value:
-    """Row-major, or of axes permuted before."""
+    """RESHAPE; after a TRANSPOSE if `dimensions` is given."""
     if step.params["dimensions"] is not None:
         x = step.transpose(x, step.params["dimensions"])
     return step.reshape(x, step.out.shape)
 
 
 def squeeze(step: Step, x: Value) -> Value:
-    """Leaves out axes of size 1."""
+    """RESHAPE without axes of size 1."""
     return step.reshape(x, step.out.shape)
 
 
 def transpose(step: Step, x: Value) -> Value:
-    """Permutes axes."""
+    """TRANSPOSE; RESHAPE if only axes of size 1 move."""
     return step.transpose(x, step.params["permutation"])
 
 
 def copy(step: Step, x: Value) -> Value:
-    """The same array."""
+    """The operand."""
     return x
 
 
 def iota(step: Step) -> Value:
-    """Numbers along one axis, which the others repeat."""
+    """A constant of numbers along one axis."""
     axis, shape = step.params["dimension"], step.out.shape
     numbers = np.arange(shape[axis]).astype(step.out.dtype)
     return step.broadcast(known(numbers), shape, (axis,))
 
 
 def rev(step: Step, x: Value) -> Value:
-    """REVERSE of each axis."""
+    """REVERSE along each axis."""
     return reverse(step, x, step.params["dimensions"])
 
 
 def reverse(step: Step, x: Value, axes: Sequence[int]) -> Value:
-    """The elements backwards along axes; those that repeat stay as they are."""
+    """Reverses an array along axes; broadcast axes need no node."""
     axes = [axis for axis in axes if x.held_shape[axis] != 1]
     if x.is_known:
         origin = x.origin and x.origin.moved(Reversed(tuple(axes)))
@@ -70,7 +70,7 @@ def reverse(step: Step, x: Value, axes: Sequence[int]) -> Value:
 
 
 def slice(step: Step, x: Value) -> Value:
-    """SLICE; every n-th element by a RESHAPE to n columns."""
+    """SLICE; with a stride n, RESHAPE to rows of n elements and SLICE of one column."""
     start, counts = step.params["start_indices"], step.out.shape
     strides = step.params["strides"] or (1,) * x.rank
     strides = [s if n > 1 else 1 for s, n in zip(strides, counts, strict=True)]
@@ -87,7 +87,7 @@ def slice(step: Step, x: Value) -> Value:
 def _every(step: Step, x: Value, start: Sequence[int], strides: Sequence[int]) -> Value:
     """The elements at start, start + stride and so on, as many as the result has.
 
-    Each axis becomes rows of as many elements as the stride, of which one column is wanted.
+    Each axis is reshaped to rows of as many elements as the stride, of which one column is sliced.
     """
     held, counts = of_tensor(step.held(x)), step.out.shape
     start = [0 if n == 1 else a for a, n in zip(start, held.shape, strict=True)]
@@ -110,7 +110,7 @@ def _every(step: Step, x: Value, start: Sequence[int], strides: Sequence[int]) -
 def _in_rows(
     step: Step, x: Value, start: Sequence[int], counts: Sequence[int], strides: Sequence[int]
 ) -> tuple[Value, list[int]]:
-    """The array cut or padded to whole rows, and where the first wanted element is then."""
+    """The array cropped or padded to whole rows, and the new starts of the wanted elements."""
     lows, sizes, padding = [], [], []
     for a, n, s, size in zip(start, counts, strides, x.shape, strict=True):
         needed = n * s
@@ -135,7 +135,7 @@ def split(step: Step, x: Value) -> list[Value]:
 
 
 def tile(step: Step, x: Value) -> Value:
-    """TILE, where operators that broadcast do not repeat by themselves."""
+    """TILE; axes of size 1 are broadcast without a node."""
     reps, shape = step.params["reps"], step.out.shape
     wanted = [h if r == 1 else n for h, n, r in zip(x.held_shape, x.shape, reps, strict=True)]
     held = step.whole(dataclasses.replace(x, shape=tuple(wanted)))
@@ -150,7 +150,7 @@ def tile(step: Step, x: Value) -> Value:
 
 
 def concatenate(step: Step, *parts: Value) -> Value:
-    """CONCAT; a constant number before or after the rest is a PAD."""
+    """CONCAT; PAD if all parts but one are the same constant number."""
     return joined(step, parts, step.params["dimension"])
 
 
@@ -166,7 +166,7 @@ def _with_axis(step: Step, x: Value, axis: int) -> Value:
 
 
 def unstack(step: Step, x: Value) -> list[Value]:
-    """A SLICE for each element along an axis, which goes."""
+    """SLICE and RESHAPE for each element along an axis."""
     axis, parts = step.params["axis"], []
     for number in range(x.shape[axis]):
         start = [number if a == axis else 0 for a in range(x.rank)]
@@ -176,7 +176,7 @@ def unstack(step: Step, x: Value) -> list[Value]:
 
 
 def joined(step: Step, parts: Sequence[Value], axis: int) -> Value:
-    """Values one after the other along an axis."""
+    """Concatenates values along an axis."""
     parts = [x for x in parts if x.shape[axis]]
     parts = _constants_joined(parts, axis)
     if len(parts) == 1:
@@ -203,7 +203,7 @@ def _concat(step: Step, parts: Sequence[Value], axis: int) -> Value:
 
 
 def _constants_joined(parts: Sequence[Value], axis: int) -> list[Value]:
-    """The parts, with neighbours that are constants as one."""
+    """The parts, with neighbouring constants concatenated."""
     found: list[Value] = []
     for x in parts:
         if not (found and found[-1].is_known and x.is_known):
@@ -225,7 +225,7 @@ def _same_number(x: Value, y: Value) -> bool:
 
 
 def _around(parts: Sequence[Value], axis: int) -> tuple[Value, list[tuple[int, int]], Value] | None:
-    """One array with the same number on its sides: the array, how often, and the number."""
+    """The array, padding and number, if parts are one array and the same constant number."""
     inner = [x for x in parts if x.scalar is None]
     numbers = [x for x in parts if x.scalar is not None]
     if len(inner) != 1 or not numbers or not all(_same_number(x, numbers[0]) for x in numbers):
@@ -238,7 +238,7 @@ def _around(parts: Sequence[Value], axis: int) -> tuple[Value, list[tuple[int, i
 
 
 def pad(step: Step, x: Value, number: Value) -> Value:
-    """PAD; between elements by a RESHAPE, and SLICE where less than nothing is added."""
+    """PAD; with RESHAPE for interior padding, and SLICE for negative padding."""
     config, shape = step.params["padding_config"], step.out.shape
     if x.size == 0:
         return step.broadcast(number, shape, ())
@@ -253,7 +253,7 @@ def pad(step: Step, x: Value, number: Value) -> Value:
 
 
 def _padded_with_traced(step: Step, x: Value, number: Value) -> Value:
-    """SELECT of a number that only the graph knows, as PAD has constants."""
+    """SELECT of a number that is not constant, as PAD only takes a constant."""
     config = step.params["padding_config"]
     with jax.ensure_compile_time_eval():
         is_inside = jax.lax.pad(np.ones(x.shape, np.bool_), np.False_, config)
@@ -262,7 +262,7 @@ def _padded_with_traced(step: Step, x: Value, number: Value) -> Value:
 
 
 def _spread(step: Step, x: Value, between: Sequence[int], number: Value) -> Value:
-    """As many numbers after each element along each axis; some axes first if they are many."""
+    """Pads after each element along each axis; axis by axis if the rank would be too high."""
     axes = [axis for axis, i in enumerate(between) if i]
     if x.rank + len(axes) > MAX_RANK and len(axes) > 1:
         for axis in axes:
@@ -281,13 +281,13 @@ def _spread(step: Step, x: Value, between: Sequence[int], number: Value) -> Valu
 
 
 def padded(step: Step, x: Value, edges: Sequence[tuple[int, int]], number: Value) -> Value:
-    """PAD with a constant number, and SLICE where the width is negative.
+    """PAD with a constant number, and SLICE for negative widths.
 
     Args:
-      step: of the primitive.
+      step: the primitive.
       x: the array.
-      edges: how many numbers are added before and after the elements of each axis.
-      number: a constant of the array's type.
+      edges: the widths of padding before and after each axis.
+      number: a constant of the array's dtype.
     """
     shape = [n + lo + hi for n, (lo, hi) in zip(x.shape, edges, strict=True)]
     cuts = [(max(-lo, 0), max(-hi, 0)) for lo, hi in edges]
@@ -307,13 +307,13 @@ def padded(step: Step, x: Value, edges: Sequence[tuple[int, int]], number: Value
 
 
 def _held_but(step: Step, x: Value, lazy: Container[int]) -> Value:
-    """The array, held whole along all axes but some, along which it is as small as it is held."""
+    """The array, expanded along all axes except the `lazy` ones, which become size 1."""
     shape = (1 if axis in lazy else n for axis, n in enumerate(x.shape))
     return step.whole(dataclasses.replace(x, shape=tuple(shape)))
 
 
 def _repeated(x: Value, shape: Sequence[int]) -> Value:
-    """The array repeated along axes of size 1."""
+    """The array broadcast to a shape along axes of size 1."""
     return dataclasses.replace(x, shape=tuple(shape))
 
 

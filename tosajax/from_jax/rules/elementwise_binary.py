@@ -18,23 +18,23 @@ from tosajax.spec import NanMode
 
 
 def add(step: Step, x: Value, y: Value) -> Value:
-    """ADD; int8 and int16 wrap as in JAX, and TOSA leaves open what int32 does on overflow."""
+    """ADD; int8 and int16 wrap as in JAX; overflow of int32 is unpredictable in TOSA."""
     return in_wide_type(step, "ADD", x, y)
 
 
 def sub(step: Step, x: Value, y: Value) -> Value:
-    """SUB; int8 and int16 wrap as in JAX, and TOSA leaves open what int32 does on overflow."""
+    """SUB; int8 and int16 wrap as in JAX; overflow of int32 is unpredictable in TOSA."""
     return in_wide_type(step, "SUB", x, y)
 
 
 def mul(step: Step, x: Value, y: Value) -> Value:
-    """MUL, whose integers of 32 bits wrap, and narrower ones on the way back from int32."""
+    """MUL; int32 wraps, and narrower integers wrap in the cast back from int32."""
     product = step.op("MUL", *widened(step, "MUL", x, y), step.constant([0], np.int8))
     return step.cast(product, x.dtype)
 
 
 def maximum(step: Step, x: Value, y: Value) -> Value:
-    """CLAMP from a constant upwards; MAXIMUM; LOGICAL_OR of bool. A NaN stays, as in JAX."""
+    """CLAMP for a constant bound, else MAXIMUM; LOGICAL_OR for bool. NaN propagates, as in JAX."""
     if x.dtype == np.bool_:
         return step.op("LOGICAL_OR", x, y)
     value, bound = _bounded(step, x, y)
@@ -44,7 +44,7 @@ def maximum(step: Step, x: Value, y: Value) -> Value:
 
 
 def minimum(step: Step, x: Value, y: Value) -> Value:
-    """CLAMP up to a constant; MINIMUM; LOGICAL_AND of bool. A NaN stays, as in JAX."""
+    """CLAMP for a constant bound, else MINIMUM; LOGICAL_AND for bool. NaN propagates, as in JAX."""
     if x.dtype == np.bool_:
         return step.op("LOGICAL_AND", x, y)
     value, bound = _bounded(step, x, y)
@@ -54,7 +54,7 @@ def minimum(step: Step, x: Value, y: Value) -> Value:
 
 
 def _bounded(step: Step, x: Value, y: Value) -> tuple[Value, Any]:
-    """The operand that CLAMP has the type of, and the one number that the other is, or None."""
+    """The operand to clamp and its constant bound; (x, None) if CLAMP cannot be used."""
     for value, other in ((x, y), (y, x)):
         is_number = other.scalar is not None and not np.isnan(other.scalar)
         if is_number and value.shape == step.out.shape and has_type(step, "CLAMP", value):
@@ -69,7 +69,7 @@ def _clamped(step: Step, x: Value, low: Any, high: Any) -> Value:
 
 
 def _limits(dtype: np.dtype) -> tuple[Any, Any]:
-    """The smallest and the largest number of a type, infinite for floats."""
+    """The smallest and the largest number of a dtype, infinite for floats."""
     if np.issubdtype(dtype, np.integer):
         return dtype.type(np.iinfo(dtype).min), dtype.type(np.iinfo(dtype).max)
     return dtype.type(-np.inf), dtype.type(np.inf)
@@ -95,17 +95,17 @@ def _of_bits(step: Step, op: str, x: Value, y: Value) -> Value:
 
 
 def shift_left(step: Step, x: Value, y: Value) -> Value:
-    """LOGICAL_LEFT_SHIFT; 0 where all bits go."""
+    """LOGICAL_LEFT_SHIFT; 0 if the amount is out of the width."""
     return _shifted(step, "LOGICAL_LEFT_SHIFT", x, y)
 
 
 def shift_right_logical(step: Step, x: Value, y: Value) -> Value:
-    """LOGICAL_RIGHT_SHIFT; 0 where all bits go."""
+    """LOGICAL_RIGHT_SHIFT; 0 if the amount is out of the width."""
     return _shifted(step, "LOGICAL_RIGHT_SHIFT", x, y)
 
 
 def shift_right_arithmetic(step: Step, x: Value, y: Value) -> Value:
-    """ARITHMETIC_RIGHT_SHIFT; by all bits but one where the amount is outside of the width."""
+    """ARITHMETIC_RIGHT_SHIFT; by the width - 1 if the amount is out of the width."""
     low, is_inside = step.jaxs(_within_width, y)
     last = y.dtype.type(_width(y) - 1)
     amount = step.jax(lambda inside, low: jnp.where(inside, low, last), is_inside, low)
@@ -122,7 +122,7 @@ def _shifted(step: Step, op: str, x: Value, y: Value) -> Value:
 
 
 def _within_width(amount: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The amount modulo the width, as TOSA has no others, and whether that is the same."""
+    """The amount modulo the width, as TOSA requires, and whether it is unchanged."""
     low = amount & amount.dtype.type(amount.dtype.itemsize * 8 - 1)
     return low, low == amount
 
@@ -132,11 +132,11 @@ def _width(x: Value) -> int:
 
 
 def atan2(step: Step, y: Value, x: Value) -> Value:
-    """The angle of a point, by its octant."""
+    """A polynomial for angles below 45 degrees, then mapped to the octant."""
     return in_float32(step, _functions.atan2, y, x)
 
 
-# What to do about primitives that have no rule.
+# Advice on primitives without a rule.
 HINTS = {
     "mulhi": "multiply floats, or integers of at most 15 bits",
     "nextafter": "multiply by 1 + jnp.finfo(dtype).eps",

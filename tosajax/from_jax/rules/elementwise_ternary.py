@@ -13,7 +13,7 @@ from tosajax.spec import NanMode
 
 
 def select_n(step: Step, which: Value, *cases: Value) -> Value:
-    """SELECT; a chain of them where `which` is a number, which counts as the nearest case's."""
+    """SELECT; a chain of SELECTs if `which` is an integer, which is clamped to the cases."""
     number = _number(which)
     if number is not None:
         return cases[min(max(number, 0), len(cases) - 1)]
@@ -23,7 +23,7 @@ def select_n(step: Step, which: Value, *cases: Value) -> Value:
 
 
 def _number(which: Value) -> int | None:
-    """That of all elements, where it is a constant and the same."""
+    """The integer that all elements of a constant are; None if there is none."""
     if not which.is_known or not which.size:
         return None
     numbers = np.asarray(which.held)
@@ -32,7 +32,7 @@ def _number(which: Value) -> int | None:
 
 
 def _chain(step: Step, which: Value, cases: Sequence[Value]) -> Value:
-    """The first case where the number is below 1, else the second where it is below 2, and on."""
+    """Case 0 if `which` is below 1, else case 1 if it is below 2, and so on."""
     result = cases[-1]
     for number in range(len(cases) - 1, 0, -1):
         is_below = step.op("GREATER", step.like(number, which), which)
@@ -46,9 +46,9 @@ def _select(step: Step, which: Value, if_true: Value, if_false: Value) -> Value:
 
 
 def clamp(step: Step, low: Value, x: Value, high: Value) -> Value:
-    """CLAMP of constant bounds, where it has the type; else MAXIMUM and MINIMUM.
+    """CLAMP for constant bounds, if it has the type; else MAXIMUM and MINIMUM.
 
-    So the upper bound counts where the lower one is above it. A NaN stays, also that of a bound.
+    As in JAX, the upper bound wins if it is below the lower one. NaN propagates, from bounds also.
     """
     ends = low.scalar, high.scalar
     if has_type(step, "CLAMP", x) and None not in ends and low.scalar <= high.scalar:

@@ -31,7 +31,7 @@ _OPERATORS = {
 
 
 def operator(step: Step, x: Value) -> Value:
-    """The operator of the same meaning."""
+    """The TOSA operator for the same function."""
     return in_wide_type(step, _OPERATORS[step.primitive], x)
 
 
@@ -53,7 +53,7 @@ _COMPOSED = {
     "tan": _functions.tan,
 }
 
-# What differs beyond the rounding of the last few bits.
+# Differences from JAX beyond the rounding of the last few bits.
 _DIFFERENCES = {
     "atanh": ("the difference of two logarithms", "-0.0 gives 0.0"),
     "erfc": ("1 - ERF", "by up to 2**-22, so that results below that are lost"),
@@ -63,7 +63,7 @@ _DIFFERENCES = {
 
 
 def composed(step: Step, x: Value) -> Value:
-    """Several operators."""
+    """Several operators, in float32."""
     _note(step)
     return in_float32(step, _COMPOSED[step.primitive], x)
 
@@ -74,12 +74,12 @@ def _note(step: Step) -> None:
 
 
 def exp2(step: Step, x: Value) -> Value:
-    """A power of two."""
+    """POW with base 2."""
     return in_float32(step, lambda x: lax.pow(jnp.full_like(x, 2), x), x)
 
 
 def neg(step: Step, x: Value) -> Value:
-    """NEGATE of floats; integers times -1, which wraps where NEGATE saturates."""
+    """NEGATE for floats; MUL by -1 for integers, which wraps (NEGATE saturates)."""
     if is_integer(x):
         return mul(step, x, step.like(-1, x))
     (wide,) = widened(step, "NEGATE", x)
@@ -88,14 +88,14 @@ def neg(step: Step, x: Value) -> Value:
 
 
 def abs(step: Step, x: Value) -> Value:
-    """ABS; of int32 the larger of x and -x, as ABS does not have the smallest integer."""
+    """ABS; the larger of x and -x for int32, as ABS does not take the smallest integer."""
     if x.dtype == np.int32:
         return step.jax(lambda x: lax.max(x, -x), x)
     return in_wide_type(step, "ABS", x)
 
 
 def sign(step: Step, x: Value) -> Value:
-    """Integers are limited to [-1, 1]; floats are compared with zero, and zeros and NaN stay."""
+    """CLAMP to [-1, 1] for integers; comparisons with 0 for floats, where zeros and NaN stay."""
     if is_integer(x):
         return step.jax(lambda x: lax.clamp(x.dtype.type(-1), x, x.dtype.type(1)), x)
     one = x.dtype.type(1)
@@ -103,7 +103,7 @@ def sign(step: Step, x: Value) -> Value:
 
 
 def round(step: Step, x: Value) -> Value:
-    """To even by CAST to int32 and back, where there are fractions; away from zero by FLOOR."""
+    """CAST to int32 and back for ties to even; FLOOR of the magnitude for ties away from zero."""
     _note(step)
     if step.params["rounding_method"] is lax.RoundingMethod.AWAY_FROM_ZERO:
         return in_float32(step, _rounded_away, x)
@@ -124,7 +124,7 @@ def _rounded_away(x: jax.Array) -> jax.Array:
 
 
 def is_finite(step: Step, x: Value) -> Value:
-    """Less than infinity without the sign, which NaN is not."""
+    """GREATER of infinity and ABS, which is false for NaN."""
     (wide,) = widened(step, "ABS", x)
     return step.op("GREATER", step.like(np.inf, wide), step.op("ABS", wide))
 
@@ -140,12 +140,12 @@ def square(step: Step, x: Value) -> Value:
 
 
 def one_minus_square(step: Step, x: Value) -> Value:
-    """SUB of the square, as JAX 0.12 has it in the derivative of tanh."""
+    """1 minus the square, which JAX 0.12 uses in the derivative of tanh."""
     return step.jax(lambda x: 1 - x * x, x)
 
 
 def integer_pow(step: Step, x: Value) -> Value:
-    """Products by repeated squaring, in JAX's order; RECIPROCAL of that for negative powers."""
+    """MULs by repeated squaring, in JAX's order; RECIPROCAL of the product for negative powers."""
     power = step.params["y"]
     if power == 0:
         return step.broadcast(step.like(1, x), x.shape, ())
@@ -154,7 +154,7 @@ def integer_pow(step: Step, x: Value) -> Value:
 
 
 def _product(step: Step, x: Value, count: int) -> Value:
-    """A number times itself, so many times."""
+    """The product of `count` factors x, by repeated squaring."""
     squares = [x]
     for _ in range(count.bit_length() - 1):
         squares.append(mul(step, squares[-1], squares[-1]))
@@ -163,7 +163,7 @@ def _product(step: Step, x: Value, count: int) -> Value:
 
 
 def population_count(step: Step, x: Value) -> Value:
-    """TABLE of int8; sums of neighbouring bits of others."""
+    """TABLE for int8, else sums of neighbouring bits."""
     if x.dtype == np.int8:
         return _looked_up(step, x)
     if x.dtype == np.int16:
@@ -172,7 +172,7 @@ def population_count(step: Step, x: Value) -> Value:
 
 
 def clz(step: Step, x: Value) -> Value:
-    """CLZ; TABLE of int8; of int16, less the 16 zeros before it in int32."""
+    """CLZ; TABLE for int8; CLZ in int32 minus 16 for int16."""
     if x.dtype == np.int8:
         return _looked_up(step, x)
     if x.dtype == np.int16:
@@ -181,13 +181,13 @@ def clz(step: Step, x: Value) -> Value:
 
 
 def _looked_up(step: Step, x: Value) -> Value:
-    """The results for all values of int8, in a TABLE."""
+    """A TABLE of the primitive's results for all values of int8."""
     results = getattr(lax, step.primitive)(np.arange(-128, 128, dtype=np.int8))
     return step.op("TABLE", x, known(results))
 
 
 def _bits(v: jax.Array) -> jax.Array:
-    """How many bits of an int32 are set; no sum overflows."""
+    """The number of set bits of an int32, by sums that do not overflow."""
     shift = lax.shift_right_logical
     above = shift(v, jnp.full_like(v, 1))
     pairs = ((above ^ v) & 0x55555555) | ((above & v & 0x55555555) << 1)

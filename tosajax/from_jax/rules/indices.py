@@ -25,11 +25,11 @@ from tosajax.from_jax.rules.data_layout import joined, reverse
 from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value, known
 
-_FEW_RUNS = 2  # SLICEs that are no longer than RESHAPE, GATHER and RESHAPE
+_FEW_RUNS = 2  # the most SLICEs to write instead of RESHAPE, GATHER and RESHAPE
 
 
 def gather(step: Step, x: Value, indices: Value) -> Value:
-    """GATHER of linear indices; constant ones of neighbours are a SLICE."""
+    """GATHER at linear indices; SLICE for constant indices of neighbours."""
     numbers, sizes = step.params["dimension_numbers"], step.params["slice_sizes"]
     axes, batch = numbers.start_index_map, numbers.operand_batching_dims
     if not axes:
@@ -44,7 +44,7 @@ def gather(step: Step, x: Value, indices: Value) -> Value:
     windows = windows.along(kept)
     y = taken(step, x, columns(step, starts, kept), windows)
 
-    # Each axis of the result is one of the indices or of the operand.
+    # Each axis of the result comes from the indices or from the operand.
     count = len(batch)
     found = [("index", axis) for axis in index_axes]
     found[count:count] = [("operand", axis) for axis in windows.leading]
@@ -61,7 +61,7 @@ def gather(step: Step, x: Value, indices: Value) -> Value:
 
 
 def _result_axes(numbers: jax.lax.GatherDimensionNumbers, rank: int, shape: Sequence[int]) -> list:
-    """Where each axis of the result of a gather comes from."""
+    """The source of each axis of a gather's result: ("operand", axis) or ("index", axis)."""
     gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     of_operand = iter(axis for axis in range(rank) if axis not in gone)
     of_indices = iter(range(len(shape)))
@@ -72,7 +72,7 @@ def _result_axes(numbers: jax.lax.GatherDimensionNumbers, rank: int, shape: Sequ
 
 
 def _in_bounds(step: Step, starts: Value, windows: Windows) -> tuple[Value, Value | None]:
-    """The starts as they are read, and which windows are not to be filled, unless all."""
+    """The starts to read at, and a mask of the windows not to fill; None if none is filled."""
     fills = step.params["mode"] == GatherScatterMode.FILL_OR_DROP
     if step.params["mode"] == GatherScatterMode.CLIP:
         return clipped(step, starts, windows), None
@@ -86,7 +86,7 @@ def _in_bounds(step: Step, starts: Value, windows: Windows) -> tuple[Value, Valu
 
 
 def _fill_value(step: Step) -> object:
-    """What is read out of bounds."""
+    """The value that reads out of bounds return."""
     given, dtype = step.params["fill_value"], step.out.dtype
     if given is not None:
         return given
@@ -96,9 +96,9 @@ def _fill_value(step: Step) -> object:
 
 
 def _is_marker(step: Step) -> bool:
-    """Whether a read out of bounds gives what JAX chooses where the user does not.
+    """Whether the fill value equals JAX's default for the dtype: NaN or the smallest integer.
 
-    It marks an error, and no network computes with it.
+    The default marks an error, and no network computes with it.
     """
     value, dtype = _fill_value(step), step.out.dtype
     if jax.numpy.issubdtype(dtype, np.inexact):
@@ -107,7 +107,7 @@ def _is_marker(step: Step) -> bool:
 
 
 def dynamic_slice(step: Step, x: Value, *starts: Value) -> Value:
-    """SLICE along axes of constant starts, GATHER along others; both clip as JAX does."""
+    """SLICE along axes of constant starts, GATHER along the rest; starts are clipped as in JAX."""
     sizes = step.params["slice_sizes"]
     tops = [n - size for n, size in zip(x.shape, sizes, strict=True)]
     axes = [a for a, start in enumerate(starts) if tops[a] and not start.is_known]
@@ -126,13 +126,13 @@ def taken(step: Step, x: Value, starts: Value, windows: Windows) -> Value:
     """The elements of windows.
 
     Args:
-      step: of the primitive.
+      step: the primitive.
       x: the array.
       starts: int32 (batch, count, number of axes), in bounds.
-      windows: that start there.
+      windows: the windows that start there.
 
     Returns:
-      (*batch, *leading, count, elements of a window, *rest), as one axis or more each.
+      (*batch, *leading, count, elements of a window, *rest); axes may be merged.
     """
     indices = linear(step, starts, windows)
     narrow, back = without_bool(step, x)
@@ -150,7 +150,7 @@ def taken(step: Step, x: Value, starts: Value, windows: Windows) -> Value:
 
 
 def _runs(step: Step, x: Value, indices: np.ndarray, axis: int) -> Value | None:
-    """Elements along an axis at constant indices, if they are a few blocks."""
+    """The elements along an axis at constant indices, if they are a few blocks, else None."""
     if len(indices) > 1 and (np.diff(indices) == -1).all():
         backwards = _runs(step, x, indices[::-1], axis)
         return backwards and reverse(step, backwards, (axis,))
@@ -168,13 +168,13 @@ def _runs(step: Step, x: Value, indices: np.ndarray, axis: int) -> Value | None:
 
 
 def arranged(step: Step, x: Value, found: Sequence[Hashable], wanted: dict[Hashable, int]) -> Value:
-    """An array with its axes in another order.
+    """Transposes an array to an order of labelled axes.
 
     Args:
-      step: of the primitive.
-      x: of any shape with the right elements.
-      found: what its axes are; those that are not wanted have one element.
-      wanted: the sizes of axes in the wanted order.
+      step: the primitive.
+      x: the array; its axes may be merged.
+      found: the labels of its axes, in order; axes that are not in `wanted` have size 1.
+      wanted: label -> size of an axis, in the wanted order.
     """
     axes = [axis for axis in found if axis in wanted]
     x = step.reshape(x, [wanted[axis] for axis in axes])

@@ -1,8 +1,9 @@
-"""Functions of tosajax that the function calls itself.
+"""Functions of tosajax that the exported function calls.
 
-Operators (`tosajax.ops`) leave as they are, kernels of the HiFi 5 NN Library as graphs of
-operators. Its layers leave as CUSTOM, which `tosajax.hifi.custom.OPERATORS` run, or, as the user
-asks, as operators that compute the same bits.
+An operator of `tosajax.ops` is exported as the same operator, a kernel of the HiFi 5 NN Library as
+a graph of operators. A layer of that library is exported as CUSTOM, which
+`tosajax.hifi.custom.OPERATORS` implements, or as operators that compute the same bits, as the user
+chooses (`hifi_layers`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tosajax.spec import Argument
 
 
 def tosa_operator(step: Step, *operands: Value) -> list[Value]:
-    """The operator of TOSA; kernels of `tosajax.hifi` several, its layers CUSTOM or several."""
+    """The TOSA operator; several for a kernel of `tosajax.hifi`; CUSTOM or several for a layer."""
     op = step.params["op"]
     if op.startswith("hifi.kernels."):
         return _kernel(step, op, operands)
@@ -35,7 +36,7 @@ def tosa_operator(step: Step, *operands: Value) -> list[Value]:
 
 
 def _operator(step: Step, operands: Sequence[Value]) -> list[Value]:
-    """One node, of the operator that was recorded."""
+    """The node of a recorded operator."""
     operator = spec.OPERATORS[step.params["op"]]
     step = dataclasses.replace(step, primitive=operator.name.lower())
     arguments = step.params["call"].arguments(operands)
@@ -52,7 +53,7 @@ def _operator(step: Step, operands: Sequence[Value]) -> list[Value]:
 def _attribute(
     step: Step, argument: Argument, arguments: dict[str, Any], operands: Sequence[Value]
 ) -> Any:
-    """The value of an attribute; one of the type of elements may have been an array."""
+    """The value of an attribute; an attribute of the element type may have been an array."""
     value = arguments[argument.name]
     if not isinstance(argument.dtype, str):
         return value
@@ -65,13 +66,13 @@ def _attribute(
 
 
 def _out_type(step: Step, arguments: dict[str, Any]) -> np.dtype:
-    """The type of the result, where the operands leave it open."""
+    """The output dtype of an operator whose operands do not determine it."""
     told = arguments.get("out_type")
     return ARRAY_TYPES[told] if isinstance(told, DType) else step.outs[0].dtype
 
 
 def _kernel(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:
-    """A kernel of HiFi as operators of TOSA, or as what it computes."""
+    """A HiFi kernel as a graph of TOSA operators; if there is none, its JAX code inlined."""
     call = step.params["call"]
     try:
         graph = to_tosa.graph_of(op, call, _told(operands))
@@ -81,7 +82,7 @@ def _kernel(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:
 
 
 def _layer(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:
-    """A layer of HiFi as CUSTOM, or as what it computes."""
+    """A HiFi layer as CUSTOM, or its JAX code inlined."""
     call = step.params["call"]
     if step.scope.options.hifi_layers == "operators":
         return step.jaxs(call.opened, *operands)
@@ -90,12 +91,12 @@ def _layer(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:
 
 
 def _told(operands: Sequence[Value]) -> list[Any]:
-    """Arrays of what is known, and shapes of inputs."""
+    """Arrays for constants, shapes and dtypes for all other operands."""
     return [x.elements if x.is_known else jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands]
 
 
 def _spliced(step: Step, op: str, graph: Graph, operands: Sequence[Value]) -> list[Value]:
-    """The results of a graph of the operands that are not known."""
+    """Adds a graph whose inputs are the operands that are not constant; returns the results."""
     inputs = [step.tensor(x) for x in operands if not x.is_known]
     place = dataclasses.replace(step.place, layers=step.place.layers or op)
     return [of_tensor(tensor) for tensor in step.scope.spliced(graph, inputs, place)]

@@ -1,4 +1,4 @@
-"""Windows that are reduced ("Tensor Operators", MAX_POOL2D and AVG_POOL2D, TOSA 1.0.1)."""
+"""Reductions in windows ("Tensor Operators", MAX_POOL2D and AVG_POOL2D, TOSA 1.0.1)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value, known
 from tosajax.spec import NanMode
 
-# Writes an operator of images [N, rows, columns, C], with windows along rows and columns.
+# Writes an operator on images [N, rows, columns, C], with windows along rows and columns.
 Write = Callable[[Value, Window, Window], Value]
 
 
 def reduce_window_max(step: Step, x: Value) -> Value:
-    """MAX_POOL2D; MAXIMUM of shifted arrays if windows are dilated, or if it lacks the type."""
+    """MAX_POOL2D; MAXIMUM of shifted arrays if windows are dilated or MAX_POOL2D lacks the type."""
     if x.dtype == np.bool_:
         return _in_steps(step, x, OR)
     if not _is_pooled(step, "MAX_POOL2D", x):
@@ -51,7 +51,10 @@ def reduce_window_max(step: Step, x: Value) -> Value:
 
 
 def reduce_window_min(step: Step, x: Value) -> Value:
-    """MAX_POOL2D of the negative, or of the complement, as -128 has no negative."""
+    """MAX_POOL2D of the negative for floats, of the complement for integers (-128 has no negative).
+
+    MINIMUM of shifted arrays if windows are dilated or MAX_POOL2D lacks the type.
+    """
     if x.dtype == np.bool_:
         return _in_steps(step, x, AND)
     if not (_is_pooled(step, "MAX_POOL2D", x) and has_type(step, "NEGATE", x)):
@@ -64,7 +67,10 @@ def reduce_window_min(step: Step, x: Value) -> Value:
 
 
 def reduce_window_sum(step: Step, x: Value) -> Value:
-    """AVG_POOL2D times the number of elements, or DEPTHWISE_CONV2D with ones, which is exact."""
+    """AVG_POOL2D times the number of elements, or DEPTHWISE_CONV2D with ones, which is exact.
+
+    ADD of shifted arrays for int16 and int32.
+    """
     is_float = jnp.issubdtype(x.dtype, np.floating)
     if x.dtype.itemsize > 1 and not is_float:
         return _in_steps(step, x, ADD)
@@ -82,7 +88,7 @@ def reduce_window_sum(step: Step, x: Value) -> Value:
 
 
 def reduce_window(step: Step, *operands: Value) -> list[Value]:
-    """Any associative function of one array or several: of shifted arrays."""
+    """The function on shifted arrays, for any associative function of one or more arrays."""
     count = len(operands) // 2
     jaxpr = closed(step.params["jaxpr"], step.params["consts"])
     monoid = monoid_of(jaxpr)
@@ -103,7 +109,7 @@ def reduce_window(step: Step, *operands: Value) -> list[Value]:
 
 
 def _started(step: Step, monoid: Monoid, x: Value, start: Value) -> Value:
-    """A known function: JAX combines the initial value with each window, and no padding."""
+    """reduce_window by a monoid; JAX combines the initial value with each window, not padding."""
     rules = {ADD: reduce_window_sum, MAX: reduce_window_max, MIN: reduce_window_min}
     found = rules[monoid](step, x) if monoid in rules else _in_steps(step, x, monoid)
     if start.scalar is not None and start.scalar == monoid.neutral(x.dtype):
@@ -111,29 +117,29 @@ def _started(step: Step, monoid: Monoid, x: Value, start: Value) -> Value:
     return step.jax(lambda s, y: monoid.function(jnp.full(y.shape, s), y), start, found)
 
 
-# Derivatives of the greatest and of the least elements of windows.
+# Derivatives of reduce_window_max and reduce_window_min.
 
 
 def select_and_scatter_add(step: Step, source: Value, x: Value) -> Value:
-    """Each number goes to the first of the greatest elements of its window, and is added there."""
+    """SELECTs and ADDs: adds each number at the first greatest (least) element of its window."""
     return step.jax(functools.partial(_sent_back, _Search.of(step, x)), source, x)
 
 
 def select_and_gather_add(step: Step, values: Value, x: Value) -> Value:
-    """The values at the first of the greatest elements of windows."""
+    """SELECTs of the values at the first greatest (least) element of each window."""
     return step.jax(functools.partial(_fetched, _Search.of(step, x)), values, x)
 
 
 class _Search(NamedTuple):
-    """Windows in which an element is looked for.
+    """A search for the greatest or least element of each window.
 
     Args:
-      keeps: whether an element stays the one, beside a later one.
-      worst: the number that any other is chosen before, with which the array is padded.
-      padding: before and after each axis.
-      sizes: of the windows.
-      strides: between windows.
-      shape: of the array.
+      keeps: returns whether the best element so far stays, given a later element.
+      worst: the number that loses against all others, to pad the array with.
+      padding: the widths before and after each axis.
+      sizes: the sizes of the windows.
+      strides: the distances between windows.
+      shape: the shape of the array.
     """
 
     keeps: Callable[[jax.Array, jax.Array], jax.Array]
@@ -152,7 +158,7 @@ class _Search(NamedTuple):
 
     @property
     def offsets(self) -> list[tuple[int, ...]]:
-        """Of the elements of a window, in row-major order."""
+        """The offsets of the elements of a window, in row-major order."""
         return [*np.ndindex(*self.sizes)]
 
     @property
@@ -161,7 +167,7 @@ class _Search(NamedTuple):
 
     @property
     def counts(self) -> list[int]:
-        """How many windows there are along each axis."""
+        """The number of windows along each axis."""
         ends = zip(self.padded_shape, self.sizes, self.strides, strict=True)
         return [(n - size) // stride + 1 for n, size, stride in ends]
 
@@ -169,13 +175,13 @@ class _Search(NamedTuple):
         return lax.pad(x, np.asarray(number, x.dtype), [(*pads, 0) for pads in self.padding])
 
     def at(self, padded: jax.Array, offset: Sequence[int]) -> jax.Array:
-        """An element of each window."""
+        """The element at an offset in each window."""
         ends = zip(offset, self.counts, self.strides, strict=True)
         limits = [start + (n - 1) * stride + 1 for start, n, stride in ends]
         return lax.slice(padded, offset, limits, self.strides)
 
     def spread(self, y: jax.Array, offset: Sequence[int]) -> jax.Array:
-        """A number of each window at one of its elements, and zeros."""
+        """An array of zeros with each window's number at an offset in the window."""
         ends = zip(offset, self.padded_shape, self.counts, self.strides, strict=True)
         config = [(at, n - at - (c - 1) * s - 1, s - 1) for at, n, c, s in ends]
         return lax.pad(y, np.asarray(0, y.dtype), config)
@@ -191,7 +197,7 @@ def _sent_back(search: _Search, source: jax.Array, x: jax.Array) -> jax.Array:
         best = lax.select(stays, best, candidate)
         place = lax.select(stays, place, jnp.full_like(place, number))
     total = jnp.zeros(padded.shape, source.dtype)
-    # Sums in the order of windows, as JAX adds them.
+    # Adds in the order of windows, as JAX does.
     for number, offset in reversed([*enumerate(search.offsets)]):
         chosen = lax.select(place == np.int32(number), source, jnp.zeros_like(source))
         total = total + search.spread(chosen, offset)
@@ -233,31 +239,31 @@ def _arguments(step: Step) -> dict[str, Any]:
 
 
 def _is_pooled(step: Step, op: str, x: Value) -> bool:
-    """Whether an operator can do it."""
+    """Whether an operator supports the dtype and the windows, which must not be dilated."""
     return has_type(step, op, x) and set(step.params["window_dilation"]) <= {1}
 
 
 def _padded(step: Step, x: Value, monoid: Monoid) -> tuple[Value, list[Window]]:
-    """The array and its windows, padded where operators cannot: they pad less than a window."""
+    """The array and its windows, padded by nodes along axes that the operators cannot pad."""
     windows = _windows(step, x)
     return pad(step, x, windows, [_is_padded(w) for w in windows], monoid.neutral(x.dtype))
 
 
 def _is_padded(window: Window) -> bool:
-    """Whether no operator pads like this."""
+    """Whether operators cannot pad like this: they pad by less than the window's length."""
     least, most = sorted((window.before, window.after))
     return window.spread > 1 or least < 0 or most >= window.length
 
 
 def _in_steps(step: Step, x: Value, monoid: Monoid) -> Value:
-    """Arrays shifted against each other, and combined."""
+    """Reduces windows by combining shifted arrays."""
     windows = _windows(step, x)
     x, windows = pad(step, x, windows, [True] * x.rank, monoid.neutral(x.dtype))
     return widely(step, monoid, lambda v: slid(monoid.combine, [v], windows)[0], x)
 
 
 def _pooled(step: Step, x: Value, windows: Sequence[Window], write: Write) -> Value:
-    """An operator for each axis with windows, or two for neighbours at once."""
+    """Writes an operator for each axis with windows, or for two neighbouring axes at once."""
     axes = [axis for axis, each in enumerate(windows) if each != Window(each.size)]
     while axes:
         count = 2 if axes[1:2] == [axes[0] + 1] else 1
@@ -269,10 +275,10 @@ def _pooled(step: Step, x: Value, windows: Sequence[Window], write: Write) -> Va
 def _along(
     step: Step, x: Value, axes: Sequence[int], windows: Sequence[Window], write: Write
 ) -> Value:
-    """An operator for one axis, or for two neighbours.
+    """Writes an operator for one axis, or for two neighbouring axes.
 
-    Axes after them are channels. If there are none, the axis before them is taken for that of
-    channels, as then TRANSPOSEs around convolutions and pools meet, and cancel.
+    The axes after them are the channels. If there are none, the axis before them is the channel
+    axis, so that TRANSPOSEs between convolutions and pools cancel.
     """
     first, last = axes[0], axes[-1]
     order, channels = [*range(x.rank)], math.prod(x.shape[last + 1 :])
@@ -287,7 +293,7 @@ def _along(
 
 
 def _options(windows: Sequence[Window]) -> dict[str, Any]:
-    """Attributes of pools."""
+    """The attributes of a pooling operator."""
     return {
         "kernel": tuple(each.length for each in windows),
         "stride": tuple(each.stride for each in windows),
@@ -296,7 +302,7 @@ def _options(windows: Sequence[Window]) -> dict[str, Any]:
 
 
 def _with_ones(step: Step, images: Value, *windows: Window) -> Value:
-    """DEPTHWISE_CONV2D of ones: its sums are wider than the type, and wrap at the end."""
+    """DEPTHWISE_CONV2D with ones: its accumulator is wider than the dtype, and wraps at the end."""
     options = _options(windows)
     kernel, channels = options.pop("kernel"), images.shape[-1]
     options["dilation"] = tuple(each.dilation for each in windows)

@@ -1,4 +1,4 @@
-"""Products of matrices ("Tensor Operators", MATMUL, TOSA 1.0.1)."""
+"""Matrix products ("Tensor Operators", MATMUL, TOSA 1.0.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value
 
 _INTEGERS = frozenset(map(np.dtype, (bool, np.int8, np.int16, np.int32)))
-# Integers that MATMUL lacks are multiplied elementwise up to this number of products.
+# The most products to compute elementwise, for integers that MATMUL lacks.
 _SMALL = 2**16
 
 
@@ -25,9 +25,9 @@ class Side(NamedTuple):
 
     Args:
       value: the array.
-      batch: axes that both operands have, and the result.
-      free: axes that it alone has.
-      summed: axes that the sums run over, in the same order on both sides.
+      batch: the batch axes, which both operands and the result have.
+      free: the axes that only this operand has.
+      summed: the contracted axes, in the same order on both sides.
     """
 
     value: Value
@@ -36,25 +36,25 @@ class Side(NamedTuple):
     summed: tuple[int, ...]
 
     def shape(self, axes: Sequence[int]) -> tuple[int, ...]:
-        """The dimensions of axes."""
+        """The sizes of axes."""
         return tuple(self.value.shape[axis] for axis in axes)
 
     def size(self, axes: Sequence[int]) -> int:
-        """The number of elements of axes."""
+        """The product of the sizes of axes."""
         return math.prod(self.shape(axes))
 
     def needs_transpose(self, *order: tuple[int, ...]) -> bool:
-        """Whether a node has to bring axes into this order."""
+        """Whether bringing axes into this order needs a TRANSPOSE node."""
         kept = [axis for axes in order for axis in axes if self.value.held_shape[axis] != 1]
         return not self.value.is_known and kept != sorted(kept)
 
     def laid_out(self, step: Step, shape: Sequence[int], *order: tuple[int, ...]) -> Value:
-        """The array with its axes in an order, in a shape."""
+        """The array with its axes transposed to an order, then reshaped."""
         return step.reshape(step.transpose(self.value, [i for axes in order for i in axes]), shape)
 
 
 def dot_general(step: Step, lhs: Value, rhs: Value) -> Value:
-    """MATMUL; CONV2D of 1x1 for constant weights; MUL where nothing is summed."""
+    """MATMUL; CONV2D with 1x1 kernels for constant weights; MUL if nothing is summed."""
     check_operands(step, lhs, rhs)
     if isinstance(step.params["precision"], lax.DotAlgorithm | lax.DotAlgorithmPreset):
         step.note("leaves out the algorithm", "operands are not rounded to its types")
@@ -69,7 +69,7 @@ def dot_general(step: Step, lhs: Value, rhs: Value) -> Value:
 
 
 def _sides(step: Step, lhs: Value, rhs: Value) -> tuple[Side, Side]:
-    """The operands, with sums in the order of axes of the first that is not a constant."""
+    """The operands, contracted axes in the order of the first operand that is not constant."""
     (left, right), (left_batch, right_batch) = step.params["dimension_numbers"]
     pairs = sorted(zip(left, right, strict=True), key=lambda pair: pair[lhs.is_known])
     left, right = (tuple(pair[i] for pair in pairs) for i in (0, 1))
@@ -82,14 +82,14 @@ def _side(value: Value, batch: Sequence[int], summed: tuple[int, ...]) -> Side:
 
 
 def _is_small(step: Step, a: Side, b: Side) -> bool:
-    """Whether these are few products of integers that MATMUL lacks."""
+    """Whether the products are few, and of integers that MATMUL lacks."""
     dtypes = {a.value.dtype, b.value.dtype, step.out.dtype}
     is_wide = max(a.value.dtype.itemsize, b.value.dtype.itemsize) > 1
     return dtypes <= _INTEGERS and is_wide and a.value.size * b.size(b.free) <= _SMALL
 
 
 def _elementwise(step: Step, a: Side, b: Side) -> Value:
-    """MUL, and REDUCE_SUM over the axes that are summed."""
+    """MUL, and REDUCE_SUM over the contracted axes."""
     batch, left, right = a.shape(a.batch), a.shape(a.free), b.shape(b.free)
     if len(step.out.shape) >= MAX_RANK:
         batch, left, right = ((math.prod(dims),) for dims in (batch, left, right))
@@ -103,7 +103,7 @@ def _elementwise(step: Step, a: Side, b: Side) -> Value:
         found = step.op("MUL", x.value, y.value, shift, dtype=sum_type("MUL", x.value.dtype))
         if not last:
             return found
-        if step.out.dtype == np.int16:  # Of which the sum cannot overflow.
+        if step.out.dtype == np.int16:  # The low 16 bits suffice, and their sum cannot overflow.
             found = step.op("BITWISE_AND", found, step.like(0xFFFF, found))
         return step.op("REDUCE_SUM", found, axis=axis)
 
@@ -114,7 +114,7 @@ def _elementwise(step: Step, a: Side, b: Side) -> Value:
 
 
 def _linear(step: Step, x: Side, weights: Side) -> Value:
-    """CONV2D of 1x1: the first axis stays the batch, the others are rows."""
+    """CONV2D with a 1x1 kernel: the first axis stays the batch, the rest are rows."""
     shape = (*x.shape(x.free), *weights.shape(weights.free))
     first, *rows = x.shape(x.free) or (1,)
     count = x.size(x.summed)
@@ -125,13 +125,13 @@ def _linear(step: Step, x: Side, weights: Side) -> Value:
 
 
 def _matmul(step: Step, a: Side, b: Side) -> Value:
-    """MATMUL; of the second operand and the first where that needs fewer TRANSPOSEs."""
+    """MATMUL; with operands swapped if that needs fewer TRANSPOSEs."""
     straight = a.needs_transpose(a.batch, a.free, a.summed)
     straight += b.needs_transpose(b.batch, b.summed, b.free)
     swapped = b.needs_transpose(b.batch, b.free, b.summed)
     swapped += a.needs_transpose(a.batch, a.summed, a.free)
     swapped += 1 not in (a.size(a.free), b.size(b.free))  # The result is transposed.
-    # A TRANSPOSE of the result often meets another, which JAX writes after it.
+    # A TRANSPOSE of the result often cancels one that JAX writes after it.
     is_swapped = swapped < straight or swapped == straight == 2
     first, second = (b, a) if is_swapped else (a, b)
     n, h, w = first.size(first.batch), first.size(first.free), second.size(second.free)
@@ -154,7 +154,7 @@ def _matmul(step: Step, a: Side, b: Side) -> Value:
 
 
 def _turned(step: Step, result: Value, batch: int, count: int) -> Value:
-    """A number of axes, which come after those of the batch, moved to the end."""
+    """Moves the first `count` axes after the batch axes to the end."""
     at = batch + count
     return step.transpose(result, (*range(batch), *range(at, result.rank), *range(batch, at)))
 

@@ -34,7 +34,7 @@ from tosajax.spec import NanMode
 
 
 def reduce_sum(step: Step, x: Value) -> Value:
-    """REDUCE_SUM; narrow integers wrap at the end, float16 is summed in float32."""
+    """REDUCE_SUM; narrow integers wrap at the end; float16 is summed in float32."""
     if x.dtype != np.float16:
         return _reduced(step, "REDUCE_SUM", x)
     step.note("sums float16 in float32", "sums beyond 65504 on the way do not become infinite")
@@ -42,7 +42,7 @@ def reduce_sum(step: Step, x: Value) -> Value:
 
 
 def reduce_prod(step: Step, x: Value) -> Value:
-    """REDUCE_PRODUCT of floats in float32; MUL of halves of integers."""
+    """REDUCE_PRODUCT in float32 for floats; repeated MUL of halves for integers."""
     axes = step.params["axes"]
     if not jnp.issubdtype(x.dtype, np.floating):
         return widely(step, MUL, lambda v: _folded(MUL.combine, [v], axes)[0], x)
@@ -54,44 +54,44 @@ def reduce_prod(step: Step, x: Value) -> Value:
 
 
 def reduce_max(step: Step, x: Value) -> Value:
-    """REDUCE_MAX, which keeps NaN; of booleans, REDUCE_ANY."""
+    """REDUCE_MAX, which propagates NaN; REDUCE_ANY for bool."""
     if x.dtype == np.bool_:
         return _reduced(step, "REDUCE_ANY", x)
     return _reduced(step, "REDUCE_MAX", x, nan_mode=NanMode.PROPAGATE)
 
 
 def reduce_min(step: Step, x: Value) -> Value:
-    """REDUCE_MIN, which keeps NaN; of booleans, REDUCE_ALL."""
+    """REDUCE_MIN, which propagates NaN; REDUCE_ALL for bool."""
     if x.dtype == np.bool_:
         return _reduced(step, "REDUCE_ALL", x)
     return _reduced(step, "REDUCE_MIN", x, nan_mode=NanMode.PROPAGATE)
 
 
 def reduce_and(step: Step, x: Value) -> Value:
-    """REDUCE_ALL; BITWISE_AND of halves of integers."""
+    """REDUCE_ALL for bool; repeated BITWISE_AND of halves for integers."""
     if x.dtype == np.bool_:
         return _reduced(step, "REDUCE_ALL", x)
     return step.jax(lambda v: _folded(AND.combine, [v], step.params["axes"])[0], x)
 
 
 def reduce_or(step: Step, x: Value) -> Value:
-    """REDUCE_ANY; BITWISE_OR of halves of integers."""
+    """REDUCE_ANY for bool; repeated BITWISE_OR of halves for integers."""
     if x.dtype == np.bool_:
         return _reduced(step, "REDUCE_ANY", x)
     return step.jax(lambda v: _folded(OR.combine, [v], step.params["axes"])[0], x)
 
 
 def reduce_xor(step: Step, x: Value) -> Value:
-    """LOGICAL_XOR or BITWISE_XOR of halves."""
+    """Repeated LOGICAL_XOR (bool) or BITWISE_XOR (integers) of halves."""
     return step.jax(lambda v: _folded(XOR.combine, [v], step.params["axes"])[0], x)
 
 
 def reduce(step: Step, *operands: Value) -> list[Value]:
-    """Any associative function of one array or several: of halves."""
+    """The function on halves, repeatedly, for any associative function of one or more arrays."""
     axes, jaxpr = step.params["dimensions"], closed(step.params["jaxpr"])
     count, monoid = len(operands) // 2, monoid_of(jaxpr)
     combine = combine_of(jaxpr) if monoid is None else monoid.combine
-    if all(operands[0].shape[axis] == 1 for axis in axes):  # XLA leaves out where to start then.
+    if all(operands[0].shape[axis] == 1 for axis in axes):  # XLA then ignores the initial values.
         pairs = zip(operands[:count], step.outs, strict=True)
         return [step.reshape(x, out.shape) for x, out in pairs]
 
@@ -99,7 +99,7 @@ def reduce(step: Step, *operands: Value) -> list[Value]:
         arrays, starts = [*operands[:count]], operands[count:]
         if monoid is None:
             found = _folded(combine, arrays, axes)
-        else:  # A primitive of its own.
+        else:  # `lax.reduce` binds the monoid's own primitive, which has a rule.
             neutral = monoid.neutral(np.dtype(arrays[0].dtype))
             found = [lax.reduce(arrays[0], neutral, monoid.function, axes)]
         return combine([jnp.full(y.shape, s) for s, y in zip(starts, found, strict=True)], found)
@@ -108,19 +108,19 @@ def reduce(step: Step, *operands: Value) -> list[Value]:
 
 
 def argmax(step: Step, x: Value) -> Value:
-    """ARGMAX; of int32 the first place of the largest."""
+    """ARGMAX; for int32, the first index that equals REDUCE_MAX."""
     return _first(step, x, lambda v: v, lax.reduce_max)
 
 
 def argmin(step: Step, x: Value) -> Value:
-    """ARGMAX of the negative; of int32 the first place of the smallest."""
+    """ARGMAX of the negative or complement; for int32, the first index that equals REDUCE_MIN."""
     return _first(step, x, _turned, lax.reduce_min)
 
 
 def _first(
     step: Step, x: Value, turned: Callable[[Any], Any], reduce: Callable[[Any, Any], Any]
 ) -> Value:
-    """The first place of what turns into the largest element, or of what reduces to itself."""
+    """ARGMAX of the turned array; for int32, the first index that equals the reduction."""
     (axis,), index = step.params["axes"], step.params["index_dtype"]
     if x.dtype == np.int32:
         return step.jax(lambda v: _first_equal(v, axis, reduce).astype(index), x)
@@ -136,7 +136,7 @@ def _first(
 
 
 def _turned(x: jax.Array) -> jax.Array:
-    """The elements in the opposite order: -128 has no negative, all integers have a complement."""
+    """The negative, or for integers the complement (-128 has no negative), to reverse the order."""
     return lax.neg(x) if jnp.issubdtype(x.dtype, np.floating) else lax.bitwise_not(x)
 
 
@@ -153,9 +153,9 @@ def _folded(combine: Combine, arrays: list[jax.Array], axes: Sequence[int]) -> l
 
 
 def _reduced(step: Step, op: str, x: Value, **attributes: Any) -> Value:
-    """An operator along each axis; axes side by side become one before."""
+    """Writes an operator for each axis, after merging neighbouring axes."""
     axes = step.params["axes"]
-    # Other axes may stay as they are held.
+    # Broadcast axes that are not reduced stay as they are.
     held = tuple(n if i in axes else x.held_shape[i] for i, n in enumerate(x.shape))
     small = step.whole(dataclasses.replace(x, shape=held))
     (y,) = widened(step, op, small)
@@ -172,9 +172,9 @@ def _reduced(step: Step, op: str, x: Value, **attributes: Any) -> Value:
 
 
 def _runs(shape: Sequence[int], axes: Sequence[int]) -> tuple[list[int], list[bool]]:
-    """Sizes, and which of them to reduce: those of the axes, or of neighbours as one.
+    """The sizes of merged neighbouring axes, and whether each is to be reduced.
 
-    They stay as they are where that is not more operators.
+    Axes are not merged if that does not save operators.
     """
     sizes: list[int] = []
     wanted: list[bool] = []

@@ -1,7 +1,7 @@
-"""Sorting: TOSA has no operator of it.
+"""Sorting, for which TOSA does not have an operator.
 
-Short arrays are sorted by the rank of each element, counted by comparing each with each, and
-SCATTER; long ones by a network of comparisons. The first few of many elements are found by ARGMAX.
+Short rows are sorted by the rank of each element (a comparison of all pairs) and SCATTER, long rows
+by a bitonic network. A few greatest elements of many are found by ARGMAX.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value, known
 from tosajax.spec import NanMode
 
-_MOST_RANKED = 1024  # elements of an array
-_MOST_COMPARED = 2**24  # pairs of elements of all arrays
-_MOST_SORTED = 2**16  # elements of an array
-_FEW = 8  # times that ARGMAX is not longer than ranks
-_MOST_ARGMAX = 64
+_MOST_RANKED = 1024  # the most elements in a row to sort by ranks
+_MOST_COMPARED = 2**24  # the most pairs of elements to compare, over all rows
+_MOST_SORTED = 2**16  # the most elements in a row
+_FEW = 8  # the most ARGMAXs that are not more nodes than ranks
+_MOST_ARGMAX = 64  # the most ARGMAXs to write instead of a network
 
 
 class _Keys(NamedTuple):
-    """What an order depends on; rows of numbers, (N, n).
+    """Sort keys, each of shape (N, n).
 
     Args:
-      numbers: int32 or floats without NaN, the most important first.
-      tie: int32, increasing in order where all numbers are equal; different in each column. It is
-        the number of the column, or that and n.
-      is_descending: whether large numbers come first; `tie` always increases.
+      numbers: int32 or floats without NaN, the most significant key first.
+      tie: int32, the last key, always ascending; different in each column: the column's number, or
+        n more to put numbers and NaN in order.
+      is_descending: whether large numbers come first.
     """
 
     numbers: list[Value]
@@ -43,7 +43,7 @@ class _Keys(NamedTuple):
 
 
 def sort(step: Step, *operands: Value) -> list[Value]:
-    """Sorted operands, in a stable order of the first few."""
+    """SCATTER by ranks, or a bitonic network; a stable sort by the first `num_keys` operands."""
     axis, count = step.params["dimension"], step.params["num_keys"]
     operands = (*operands[:count], *map(_place, operands[count:]))
     if operands[0].shape[axis] <= 1:
@@ -60,13 +60,13 @@ def sort(step: Step, *operands: Value) -> list[Value]:
 
 
 def _place(x: Value) -> Value:
-    """Places of elements, which the derivative of sort has as uint32, as int32."""
+    """Converts constant uint32 indices, as in the derivative of sort, to int32."""
     is_place = x.is_known and x.dtype == np.uint32 and x.elements.max(initial=0) < 2**31
     return known(x.elements.astype(np.int32)) if is_place else x
 
 
 def top_k(step: Step, x: Value) -> list[Value]:
-    """The greatest elements and their indices, the greatest first."""
+    """ARGMAX for each of a few elements, else as for sort, in descending order."""
     axis, k = step.params.get("axis", x.rank - 1) % x.rank, step.params["k"]
     rows = _rows(step, x, axis)
     n = rows.shape[1]
@@ -87,7 +87,7 @@ def top_k(step: Step, x: Value) -> list[Value]:
 
 
 def approx_top_k(step: Step, x: Value) -> list[Value]:
-    """The greatest or least elements exactly, as JAX computes it on a CPU."""
+    """top_k, or top_k of the negative; exact, as JAX on CPU."""
     axis, k = step.params["reduction_dimension"] % x.rank, step.params["k"]
     if step.outs[0].shape[axis] != k:
         raise step.unsupported("aggregate_to_topk=False", "True")
@@ -104,13 +104,13 @@ def approx_top_k(step: Step, x: Value) -> list[Value]:
 
 
 def _rows(step: Step, x: Value, axis: int) -> Value:
-    """An array as (N, n), where n are the elements along an axis."""
+    """Reshapes an array to rows (N, n), where n is the size of an axis."""
     order = [*(a for a in range(x.rank) if a != axis), axis]
     return step.reshape(step.transpose(x, order), (x.size // x.shape[axis], x.shape[axis]))
 
 
 def _from_rows(step: Step, rows: Value, shape: Sequence[int], axis: int) -> Value:
-    """(N, n) as an array of a shape."""
+    """Reshapes rows (N, n) back to an array; the inverse of `_rows`."""
     order = [*(a for a in range(len(shape)) if a != axis), axis]
     spread = step.reshape(rows, [shape[a] for a in order])
     return step.transpose(spread, [order.index(a) for a in range(len(shape))])
@@ -126,14 +126,14 @@ def _gathered(step: Step, rows: Value, indices: Value) -> Value:
 
 
 def _is_ranked(rows: Value) -> bool:
-    """Whether each element of a row is compared with each."""
+    """Whether rows are short enough to compare all pairs of elements."""
     n = rows.shape[1]
     return n <= _MOST_RANKED and rows.size * n <= _MOST_COMPARED
 
 
 def _in_order(step: Step, keys: _Keys, operands: Sequence[Value]) -> list[Value]:
-    """Operands in the order of keys."""
-    if any(x.dtype == np.int64 for x in operands):  # places, where 64-bit types are enabled
+    """Sorts operands by keys."""
+    if any(x.dtype == np.int64 for x in operands):  # indices, with jax_enable_x64
         raise step.unsupported_type(np.dtype(np.int64))
     if not _is_ranked(operands[0]):
         indices = _order_by_network(step, keys)
@@ -150,7 +150,7 @@ def _in_order(step: Step, keys: _Keys, operands: Sequence[Value]) -> list[Value]
 
 
 def _known_order(keys: Sequence[Value]) -> Value:
-    """The indices of rows in the order of constants, as those of a random permutation."""
+    """The indices that sort rows of constants, such as the keys of a random permutation."""
     with jax.ensure_compile_time_eval():
         places = lax.broadcasted_iota(np.int32, keys[0].shape, 1)
         *_, order = lax.sort(
@@ -163,7 +163,7 @@ def _known_order(keys: Sequence[Value]) -> Value:
 
 
 def _keys(step: Step, rows: Sequence[Value], is_descending: bool = False) -> _Keys:
-    """Keys of rows. NaN is the greatest number; -0.0 equals 0.0."""
+    """The sort keys of rows. NaN is the greatest number; -0.0 equals 0.0."""
     numbers: list[Value] = []
     n = rows[0].shape[1]
     columns = np.arange(n, dtype=np.int32).reshape(1, n)
@@ -187,12 +187,12 @@ def _keys(step: Step, rows: Sequence[Value], is_descending: bool = False) -> _Ke
 def _are_after(
     step: Step, ours: Sequence[Value], theirs: Sequence[Value], is_descending: bool
 ) -> Value:
-    """Whether elements come after others.
+    """Whether elements come after other elements in the order.
 
     Args:
-      step: of the primitive.
-      ours: the numbers of the elements that may come after, and their tie.
-      theirs: those of the others.
+      step: the primitive.
+      ours: the numbers and the tie of the elements.
+      theirs: the numbers and the tie of the elements that they are compared with.
       is_descending: whether large numbers come first.
     """
     found = step.jax(lax.gt, ours[-1], theirs[-1])
@@ -204,7 +204,7 @@ def _are_after(
 
 
 def _ranks(step: Step, keys: _Keys) -> Value:
-    """How many elements come before each of its row, int32 (N, n)."""
+    """The rank of each element in its row, int32 (N, n)."""
     rows, n = keys.tie.shape
     down, across = (
         [step.broadcast(x, (rows, n, n), (0, axis)) for x in (*keys.numbers, keys.tie)]
@@ -214,15 +214,15 @@ def _ranks(step: Step, keys: _Keys) -> Value:
     return step.reshape(step.op("REDUCE_SUM", are_after, axis=2), (rows, n))
 
 
-# A network of comparisons, bitonic; both halves are in the same order, as one is compared
-# backwards with the other.
+# A bitonic network. Both halves are sorted in the same order, and one is compared in reverse with
+# the other.
 
 _Arrays = list[Value]
 _Exchange = Callable[[_Arrays, _Arrays], tuple[_Arrays, _Arrays]]
 
 
 def _order_by_network(step: Step, keys: _Keys) -> Value:
-    """The indices of sorted rows, int32 (N, n)."""
+    """The indices that sort rows, int32 (N, n), by a bitonic network."""
     rows, n = keys.tie.shape
     behind = known(np.arange(2 * n, n + _padded_length(step, n), dtype=np.int32).reshape(1, -1))
     behind = step.broadcast(behind, (rows, _padded_length(step, n) - n), (0, 1))
@@ -243,7 +243,7 @@ def _order_by_network(step: Step, keys: _Keys) -> Value:
 
 
 def _sorted_integers(step: Step, row: Value) -> Value:
-    """Sorted rows of integers, where equal ones cannot be told apart."""
+    """Sorts rows of integers by MINIMUM and MAXIMUM; equal integers need no stable order."""
     mode = NanMode.PROPAGATE
 
     def exchange(low: _Arrays, high: _Arrays) -> tuple[_Arrays, _Arrays]:
@@ -256,7 +256,7 @@ def _sorted_integers(step: Step, row: Value) -> Value:
 
 
 def _padded_length(step: Step, n: int) -> int:
-    """The power of two that a network of n elements has."""
+    """The length of the network for n elements, a power of two."""
     if n > _MOST_SORTED:
         instead = "lax.top_k finds a few of them, and REDUCE_MAX or ARGMAX one"
         raise step.unsupported(f"{n} elements to sort", f"at most {_MOST_SORTED}", instead)
@@ -264,7 +264,7 @@ def _padded_length(step: Step, n: int) -> int:
 
 
 def _lengthened(step: Step, x: Value, is_descending: bool) -> Value:
-    """Rows with what comes last behind, up to a power of two."""
+    """The rows padded to a power of two with the value that sorts last."""
     if jnp.issubdtype(x.dtype, np.floating):
         last = -np.inf if is_descending else np.inf
     else:
@@ -274,12 +274,12 @@ def _lengthened(step: Step, x: Value, is_descending: bool) -> Value:
 
 
 def _network(step: Step, arrays: _Arrays, exchange: _Exchange) -> _Arrays:
-    """Sorted rows, (N, a power of two).
+    """Sorts rows, (N, a power of two).
 
     Args:
-      step: of the primitive.
-      arrays: that are sorted together.
-      exchange: what comes first and what comes last of pairs.
+      step: the primitive.
+      arrays: the arrays to sort together.
+      exchange: returns the pairs of elements (low, high) in sorted order.
     """
     shape = arrays[0].shape
     size = 2
@@ -294,7 +294,7 @@ def _network(step: Step, arrays: _Arrays, exchange: _Exchange) -> _Arrays:
 def _stage(
     step: Step, arrays: _Arrays, size: int, is_backwards: bool, exchange: _Exchange
 ) -> _Arrays:
-    """Halves of parts of some size, compared element by element."""
+    """Compares the two halves of each part of a size, element by element, and swaps them."""
     count, half = arrays[0].size // size, size // 2
     parts = [step.reshape(x, (count, 2, half)) for x in arrays]
     low, high = ([step.slice(x, (0, i, 0), (count, 1, half)) for x in parts] for i in (0, 1))
@@ -307,11 +307,11 @@ def _stage(
     return [step.op("CONCAT", a, b, axis=1) for a, b in pairs]
 
 
-# The first few.
+# A few greatest elements.
 
 
 def _by_argmax(step: Step, rows: Value, k: int) -> Value:
-    """The indices of the greatest elements, int32 (N, k); each found one becomes NaN."""
+    """The indices of the k greatest elements, int32 (N, k); found elements are set to NaN."""
     count, n = rows.shape
     if jnp.issubdtype(rows.dtype, np.floating):
         is_number = step.op("EQUAL", rows, rows)

@@ -1,4 +1,4 @@
-"""Changes of type ("Type Conversion", TOSA 1.0.1)."""
+"""Conversions of dtype ("Type Conversion", TOSA 1.0.1)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tosajax.spec import NanMode
 
 
 def convert_element_type(step: Step, x: Value) -> Value:
-    """CAST, by way of float32 where there is none; what it does not do as JAX is done before.
+    """CAST, through float32 if TOSA lacks the pair, after operators for JAX's semantics.
 
-    Floats are truncated to integers, NaN to 0, and bool is whether a number is not 0.
+    Floats are truncated to integers, NaN becomes 0, and bool is true for numbers other than 0.
     """
     source, target = step.tosa_type(x.dtype), step.tosa_type(step.out.dtype)
     if source is target:
@@ -39,13 +39,13 @@ def _is_float(dtype: np.dtype) -> bool:
 
 
 def _chosen(step: Step, x: Value) -> Value:
-    """1 or 0 of bool."""
+    """bool as 1 or 0."""
     one, zero = (np.asarray(n, step.out.dtype) for n in (1, 0))
     return step.jax(lambda x: jnp.where(x, one, zero), x)
 
 
 def _truncated(step: Step, x: Value) -> Value:
-    """FLOOR of what is above zero and CEIL of what is below; NaN is neither, and gives 0."""
+    """The truncated float: FLOOR of its positive part plus CEIL of its negative; 0 for NaN."""
     x = _cast(step, x, step.tosa_type(x.dtype), DType.FP32) if x.dtype.itemsize == 1 else x
     zero, infinity = x.dtype.type(0), x.dtype.type(np.inf)
     ignore = NanMode.IGNORE
@@ -55,7 +55,7 @@ def _truncated(step: Step, x: Value) -> Value:
 
 
 def _cast(step: Step, x: Value, source: DType, target: DType) -> Value:
-    """CAST, or two."""
+    """One CAST, or two through float32."""
     for way in ((target,), (DType.FP32, target)):
         pairs = zip((source, *way), way, strict=False)
         if all(pair in _casts() for pair in pairs):
@@ -73,13 +73,13 @@ _INSTEAD = "convert constants outside of the function"
 
 
 def _casts() -> set[tuple[DType | None, DType | None]]:
-    """The pairs of types that CAST has."""
+    """The pairs of types that CAST supports."""
     cast = spec.OPERATORS["CAST"]
     return {(r.type_of(cast.inputs[0]), r.type_of(cast.outputs[0])) for r in cast.types}
 
 
 def reduce_precision(step: Step, x: Value) -> Value:
-    """CAST to a narrower float and back; what is subnormal in it becomes 0, as in XLA."""
+    """CAST to a narrower float and back; subnormals of that type become 0, as in XLA."""
     bits = step.params["exponent_bits"], step.params["mantissa_bits"]
     own = jnp.finfo(x.dtype)
     if bits[0] >= own.nexp and bits[1] >= own.nmant:
@@ -101,19 +101,19 @@ def _without_subnormal(x: jax.Array, narrow: np.dtype, least: float) -> jax.Arra
 
 
 def _least(narrow: np.dtype) -> float:
-    """The smallest number that is rounded up to a normal one."""
+    """The smallest number that rounds to a normal one."""
     info = jnp.finfo(narrow)
     return float(info.smallest_normal) * (1 - 2.0 ** (-info.nmant - 2))
 
 
-# The types of TOSA by bits of exponent and mantissa; FP8E4M3 has no infinity.
+# TOSA's types by bits of exponent and mantissa, without FP8E4M3, which does not have infinities.
 _NARROWER = {
     (8, 7): np.dtype(ml_dtypes.bfloat16),
     (5, 10): np.dtype(np.float16),
     (5, 2): np.dtype(ml_dtypes.float8_e5m2),
 }
 
-# What to do about primitives that have no rule.
+# Advice on primitives without a rule.
 HINTS = {"bitcast_convert_type": "compute with numbers; TOSA does not show the bits of floats"}
 
 RULES = {"convert_element_type": convert_element_type, "reduce_precision": reduce_precision}

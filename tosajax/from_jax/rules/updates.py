@@ -1,7 +1,7 @@
 """Primitives that write elements at indices: SCATTER ("Scatter/Gather Operators", TOSA 1.0.1).
 
-SCATTER takes no index twice. Where indices may repeat, each element looks for the last update of
-it, or for all of them. Constant indices become blocks.
+SCATTER does not allow repeated indices. If indices may repeat, each element is compared with all
+indices to find its last update, or all its updates. Constant indices are written as blocks.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from tosajax.from_jax.rules.indices import arranged
 from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value, known
 
-_FEW_RUNS = 5  # blocks of a CONCAT, instead of a CONCAT and GATHER
-_MOST_ROUNDS = 16  # of updates at the same constant index, each an operator
-_MOST_ELEMENTS = 2**24  # of a comparison of each index with each place
+_FEW_RUNS = 5  # the most blocks of a CONCAT to write instead of a CONCAT and a GATHER
+_MOST_ROUNDS = 16  # the most updates at one constant index to write one by one
+_MOST_ELEMENTS = 2**24  # the most elements in a comparison of all indices with all places
 
 
 class Combine(NamedTuple):
-    """How an update changes an element.
+    """The combination of an element with its updates.
 
     Args:
-      function: of the element and the update.
-      reduce: of many updates, which `function` takes as one.
-      neutral: the update that changes nothing, of floats; and of integers.
+      function: combines an element and an update.
+      reduce: reduces many updates to one update for `function`.
+      neutral: returns the update that changes nothing, given a dtype.
     """
 
     function: Callable[..., jax.Array]
@@ -64,7 +64,7 @@ def _highest(dtype: Any) -> Any:
 
 
 def _negative_zero(dtype: Any) -> Any:
-    """What -0.0 stays -0.0 with."""
+    """The identity of addition: -0.0 for floats, which keeps -0.0."""
     return -0.0 if jnp.issubdtype(dtype, np.floating) else 0
 
 
@@ -80,12 +80,13 @@ class _Updates(NamedTuple):
 
     Args:
       x: the array.
-      windows: that are updated.
-      starts: of the windows, int32 (batch, count, axes).
-      inside: whether windows are updated, bool (batch, count); None if all are.
+      windows: the windows to update.
+      starts: the starts of the windows, int32 (batch, count, axes).
+      inside: whether each window is updated, bool (batch, count); None if all are.
       rows: the updates, (N, count * elements of a window, C).
-      block: the updates, of the array's rank, where there is one in each batch; else None.
-      is_told: whether starts of other windows are out of bounds: no axis of theirs is left out.
+      block: the updates in the array's rank, if there is one window in each batch, else None.
+      is_told: whether `starts` still shows which windows are out of bounds, as no indexed axis was
+        dropped from it.
     """
 
     x: Value
@@ -105,7 +106,7 @@ class _Updates(NamedTuple):
 def scatter(
     step: Step, x: Value, indices: Value, updates: Value, combine: Combine | None = None
 ) -> Value:
-    """SCATTER of rows that differ; where indices may repeat, each place looks for its updates."""
+    """SCATTER at unique indices; else each place is compared with all indices, for its updates."""
     if updates.size == 0:
         return x
     if combine is not None and x.dtype == np.bool_:
@@ -151,7 +152,7 @@ def _arranged_updates(
     windows: Windows,
     index_axes: Sequence[int],
 ) -> tuple[Value, Value | None]:
-    """The updates as rows, and those of one window in each batch as a block."""
+    """The updates as rows, and as a block if there is one window in each batch."""
     batch, rank = windows.batch, len(windows.shape)
     gone = (*numbers.inserted_window_dims, *batch)
     of_operand = iter(("operand", axis) for axis in range(rank) if axis not in gone)
@@ -184,7 +185,7 @@ def _arranged_updates(
 
 
 def _in_bounds(step: Step, starts: Value, windows: Windows) -> tuple[Value, Value | None]:
-    """The starts, and which windows are updated, unless all are."""
+    """The starts, and whether each window is updated; None if all are."""
     if step.params["mode"] == GatherScatterMode.CLIP:
         return clipped(step, starts, windows), None
     if not starts.is_known and step.params["mode"] == GatherScatterMode.PROMISE_IN_BOUNDS:
@@ -206,20 +207,20 @@ def _scattered(step: Step, to: _Updates, combine: Combine | None) -> Value:
     return _at_any(step, to, combine)
 
 
-# One place: every element knows whether it is there.
+# One place: each element is compared with the index.
 
 
 def _at_one(
     step: Step, to: _Updates, block: Value, masks: Sequence[Value], combine: Combine | None
 ) -> Value:
-    """SELECT of the elements whose place is that of the update; out of bounds it has none.
+    """SELECT of the update for the elements at its index; none if the index is out of bounds.
 
     Args:
-      step: of the primitive.
-      to: what is updated.
-      block: the update, of one element along the axes of the indices.
-      masks: what else has to be true where an element is updated.
-      combine: how it is updated.
+      step: the primitive.
+      to: the updates.
+      block: the update, of size 1 along the indexed axes.
+      masks: further conditions that an element to update has to meet.
+      combine: the combination with the old element; None to replace it.
     """
     x = to.x
     for i, axis in enumerate(to.windows.axes):
@@ -234,16 +235,16 @@ def _at_one(
 
 
 def _along_batch(step: Step, value: Value, to: _Updates) -> Value:
-    """A number for each batch, of the array's rank."""
+    """Reshapes one number for each batch to the array's rank."""
     batch = to.windows.batch
     return step.reshape(value, [n if a in batch else 1 for a, n in enumerate(to.x.shape)])
 
 
-# Places that are all different: SCATTER.
+# Unique indices: SCATTER.
 
 
 def _at_unique(step: Step, to: _Updates, combine: Combine | None) -> Value:
-    """SCATTER; updates that are dropped go to rows of their own behind the array's."""
+    """SCATTER; dropped updates are written to extra rows after the array's, and sliced off."""
     n, k, c = to.values
     x, back = without_bool(step, to.x)
     rows, _ = without_bool(step, to.rows)
@@ -271,13 +272,13 @@ def _for_elements(step: Step, to: _Updates) -> Value:
 
 
 def _in_place(step: Step, values: Value, to: _Updates) -> Value:
-    """(N, K, C) as the array was."""
+    """Reshapes and transposes (N, K, C) back to the array."""
     order = to.windows.order
     spread = step.reshape(values, [to.x.shape[axis] for axis in order])
     return step.transpose(spread, [order.index(axis) for axis in range(len(order))])
 
 
-# Places that may repeat: each element looks for its updates.
+# Indices that may repeat: each place is compared with all indices.
 
 
 def _at_any(step: Step, to: _Updates, combine: Combine | None) -> Value:
@@ -300,7 +301,7 @@ def _at_any(step: Step, to: _Updates, combine: Combine | None) -> Value:
 
 
 def _last(step: Step, to: _Updates, hits: Value, values: Value, rows: Value) -> Value:
-    """Each element is that of its last update, or what it was: a GATHER of both together."""
+    """Each element's last update, or its old value: a GATHER from values and updates together."""
     _, k, count = hits.shape
     _check_size(step, hits.size, count, k)
     old, new = np.arange(k, dtype=np.int32), np.arange(k, k + count, dtype=np.int32)
@@ -311,7 +312,7 @@ def _last(step: Step, to: _Updates, hits: Value, values: Value, rows: Value) -> 
 
 
 def _all(step: Step, hits: Value, values: Value, rows: Value, combine: Combine) -> Value:
-    """Each element with the sum of its updates, or their product, least or greatest."""
+    """Combines each element with the reduction of all its updates."""
     (batch, k, count), (n, _, c) = hits.shape, rows.shape
     _check_size(step, n * k * count * c, count, k)
     hits = step.reshape(hits, (batch, 1, k, count, 1))
@@ -368,7 +369,7 @@ def _at_constants(step: Step, to: _Updates, combine: Combine | None) -> Value:
 def _combined(
     step: Step, to: _Updates, values: Value, rows: Value, indices: np.ndarray, combine: Combine
 ) -> Value:
-    """The first updates of all elements together, then the second, and so on."""
+    """Applies the first update of every element in one operator, then the second, and so on."""
     n, count, c = rows.shape
     neutral = step.broadcast(step.like(combine.neutral(rows.dtype), rows), (n, 1, c), ())
     rounds: list[np.ndarray] = []
@@ -391,7 +392,7 @@ def _combined(
 
 
 def _picked(step: Step, parts: tuple[Value, Value], sources: np.ndarray, windows: Windows) -> Value:
-    """Rows of two arrays one after the other, at constant indices (batch, K)."""
+    """Rows of two concatenated arrays, at constant indices (batch, K)."""
     first, second = parts
     if len(sources) == 1:
         is_new = np.diff(sources[0]) != 1
@@ -413,7 +414,7 @@ def _run(step: Step, first: Value, second: Value, run: np.ndarray) -> Value:
 def _block_at(
     step: Step, x: Value, block: Value, start: Sequence[int], combine: Combine | None
 ) -> Value:
-    """An array with a block that is updated."""
+    """Updates a block of an array at a constant place."""
     if combine is None:
         return placed(step, x, block, start)
     edges = [(a, n - a - size) for a, n, size in zip(start, x.shape, block.shape, strict=True)]
@@ -422,7 +423,7 @@ def _block_at(
 
 
 def placed(step: Step, x: Value, block: Value, start: Sequence[int]) -> Value:
-    """An array with a block of other elements, at a constant place."""
+    """Replaces a block of an array at a constant place."""
     short = [axis for axis, n in enumerate(x.shape) if block.shape[axis] < n]
     if not short:
         return block
@@ -450,7 +451,7 @@ def placed(step: Step, x: Value, block: Value, start: Sequence[int]) -> Value:
 def _inside_block(
     step: Step, x: Value, block: Value, start: Sequence[int], axes: Sequence[int]
 ) -> tuple[Value, Value]:
-    """Where a block is along axes, and the block with anything around it."""
+    """A mask of a block's place along axes, and the block padded to the array's size there."""
     mask = np.zeros([x.shape[axis] for axis in axes], np.bool_)
     mask[tuple(np.s_[start[a] : start[a] + block.shape[a]] for a in axes)] = True
     edges = [(0, 0)] * x.rank
@@ -461,7 +462,7 @@ def _inside_block(
 
 
 def dynamic_update_slice(step: Step, x: Value, block: Value, *starts: Value) -> Value:
-    """A block of other elements; its start is clipped, as JAX does."""
+    """SLICE and CONCAT, SELECT, or SCATTER of a block; its start is clipped as in JAX."""
     if block.size == 0:
         return x
     tops = [n - size for n, size in zip(x.shape, block.shape, strict=True)]

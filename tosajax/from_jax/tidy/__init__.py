@@ -1,4 +1,4 @@
-"""Tidying: the same function in fewer nodes, as one would write them by hand."""
+"""Passes that rewrite an exported graph in fewer nodes, as one would write it by hand."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ __all__ = ["tidied"]
 
 
 def tidied(written: Written) -> Written:
-    """The graph with fewer nodes: moves that cancel, sums that are biases, zeros that are padding,
-    one CLAMP or one factor for two.
+    """The graph in fewer nodes, with the same inputs and outputs.
+
+    Cancels moves, turns ADDs into biases and PADs into padding, and merges CLAMPs and factors.
 
     Args:
-      written: a legal graph, every dimension known. Its inputs and outputs stay.
+      written: a legal graph, every dimension known.
     """
     found = [
         _without_dead(with_padding(with_biases(each)))

@@ -1,4 +1,4 @@
-"""Sums that follow a convolution become its bias."""
+"""Turns an ADD after a convolution into its bias."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tosajax.graph.edit import Draft
 
 
 def with_biases(written: Written) -> Written:
-    """The graph in which an ADD of a constant for each channel is the bias before it.
+    """The graph with each ADD of a constant per channel turned into a convolution's bias.
 
-    Only where the convolution has no bias yet, nothing else reads its sum, and nothing is rounded
-    between the two, so that the results are the same.
+    Only if the convolution's bias is 0, nothing else reads its output, and nothing is rounded
+    between the two (FP32 or INT32), so that the results are the same.
     """
     graph = written.graph
     readers = Counter(name for node in graph.nodes for name in node.inputs) + Counter(graph.outputs)
@@ -45,7 +45,7 @@ def with_biases(written: Written) -> Written:
 def _before(
     node: Node, tensors: Mapping[str, Tensor], producers: Mapping[str, Node]
 ) -> tuple[Node, str] | None:
-    """The convolution to whose sum a node adds a bias, and the bias; None if it does not."""
+    """The convolution that an ADD adds a bias to, and the bias; None for all other nodes."""
     if node.op != "ADD" or tensors[node.outputs[0]].dtype not in (DType.FP32, DType.INT32):
         return None
     for sums, name in (node.inputs, node.inputs[::-1]):
@@ -61,7 +61,7 @@ def _before(
 
 
 def _bias(draft: Draft, name: str, shape: tuple[int, ...], *, is_shared: bool) -> str:
-    """The constant with one axis; under its own name if nothing else reads it."""
+    """The constant with one axis; it keeps its name if nothing else reads it."""
     tensor = draft.tensors[name]
     values = np.broadcast_to(np.asarray(tensor.values).reshape(-1), shape)
     if is_shared:

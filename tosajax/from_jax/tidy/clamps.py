@@ -1,4 +1,4 @@
-"""A CLAMP of a CLAMP becomes one."""
+"""Merges a CLAMP of a CLAMP into one CLAMP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tosajax.spec import NanMode
 
 
 def with_single_clamps(written: Written) -> Written:
-    """The graph in which a CLAMP of a CLAMP reads what the first one does."""
+    """The graph in which a CLAMP of a CLAMP reads the first one's input, with joint bounds."""
     graph = written.graph
     clamps: dict[str, Node] = {}
     draft = Draft(graph)
@@ -26,9 +26,9 @@ def with_single_clamps(written: Written) -> Written:
 
 
 def joined(first: Node, second: Node) -> Node | None:
-    """A CLAMP of a CLAMP as one: the second limits the bounds of the first.
+    """The CLAMP that equals two successive ones: the second limits the bounds of the first.
 
-    None where the two do with NaN what no single one does: it becomes a number in the second.
+    None if the first propagates NaN and the second ignores it, which no single CLAMP does.
     """
     modes = [node.attributes.get("nan_mode", NanMode.PROPAGATE) for node in (first, second)]
     if modes == [NanMode.PROPAGATE, NanMode.IGNORE]:

@@ -1,4 +1,4 @@
-"""Products by two constants become one by their product."""
+"""Merges two successive products by constants into one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tosajax.graph.edit import Draft
 
 
 class _Factor(NamedTuple):
-    """A MUL by a constant: the other operand, and the constant, which has a name if it is there."""
+    """A MUL of x by a constant; name is None if the constant is not in the graph yet."""
 
     x: str
     name: str | None
@@ -25,15 +25,15 @@ class _Factor(NamedTuple):
 
 
 def with_single_factors(written: Written) -> Written:
-    """The graph in which a float32 MUL by a constant that another alone reads is part of it.
+    """The graph with a float32 MUL by a constant merged into a MUL that is its only reader.
 
-    It rounds once where two did. What is left of an average, a sum divided by its count, is the
-    AVG_POOL2D that JAX has no primitive for.
+    The result is rounded once instead of twice. A mean, which JAX writes as a sum divided by the
+    count, becomes a plain AVG_POOL2D, as the factors cancel.
     """
     graph = written.graph
     readers = Counter(name for node in graph.nodes for name in node.inputs) + Counter(graph.outputs)
     factors: dict[str, _Factor] = {}
-    same: dict[str, str] = {}  # tensors that are others, times 1
+    same: dict[str, str] = {}  # product by 1 -> its operand
     draft = Draft(graph)
     for node in graph.ordered_nodes():
         node = dataclasses.replace(node, inputs=tuple(same.get(n, n) for n in node.inputs))
@@ -62,7 +62,7 @@ def _factor(node: Node, tensors: Mapping[str, Tensor]) -> _Factor | None:
 
 
 def _joined(first: _Factor, second: _Factor) -> _Factor | None:
-    """Both factors in one; None where it overflows, is a subnormal, or takes more room."""
+    """The merged factor; None if it overflows, is subnormal or 0, or has more elements."""
     with np.errstate(over="ignore", under="ignore"):
         product = (first.values * second.values).astype(np.float32)
     size = np.abs(product)
@@ -73,7 +73,7 @@ def _joined(first: _Factor, second: _Factor) -> _Factor | None:
 
 
 def _is_nothing(graph: Graph, node: Node, factor: _Factor) -> bool:
-    """Whether a product is its operand."""
+    """Whether a product equals its operand x and is not an output of the graph."""
     (output,) = node.outputs
     shapes = [graph.tensors[name].shape for name in (factor.x, output)]
     return (
@@ -82,7 +82,7 @@ def _is_nothing(graph: Graph, node: Node, factor: _Factor) -> bool:
 
 
 def _multiplied(draft: Draft, node: Node, factor: _Factor) -> Node:
-    """The node of a product, after its constant if that is new."""
+    """The MUL by a factor; adds the factor's constant to the draft if it is new."""
     name = factor.name
     if name is None:
         name = draft.const(f"{node.outputs[0]}/factor", factor.values, DType.FP32)

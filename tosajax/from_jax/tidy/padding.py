@@ -1,4 +1,4 @@
-"""A PAD of zeros becomes the padding of the convolution that reads it."""
+"""Turns a PAD with zeros into the padding of the convolution that reads it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST = spec.LEVELS["8K"].MAX_KERNEL
 
 
 def with_padding(written: Written) -> Written:
-    """The graph in which convolutions pad space, where a PAD by zeros did before them."""
+    """The graph with each PAD of spatial axes by zeros merged into the convolution after it."""
     graph = written.graph
     producers = {name: node for node in graph.nodes for name in node.outputs}
     draft = Draft(graph)
@@ -29,13 +29,13 @@ def with_padding(written: Written) -> Written:
 
 
 def _pads(node: Node) -> bool:
-    """Whether a node is a convolution that pads its input."""
+    """Whether a node is a convolution with a `pad` attribute."""
     operator = spec.OPERATORS[node.op]
     return operator.is_product and "pad" in node.attributes
 
 
 def _padding(graph: Graph, conv: Node, before: Node) -> tuple[int, ...] | None:
-    """The padding of a convolution together with that of a node before it, if that can be."""
+    """The joint padding of a convolution and a PAD before it; None if they cannot be merged."""
     if before.op != "PAD":
         return None
     widths, fill = (graph.tensors[name].values for name in before.inputs[1:])
@@ -43,7 +43,7 @@ def _padding(graph: Graph, conv: Node, before: Node) -> tuple[int, ...] | None:
     if widths is None or fill is None or zero_point is None or fill.any() or zero_point.any():
         return None
     rows = widths.reshape(-1, 2)
-    if rows[0].any() or rows[-1].any():  # Not of space alone.
+    if rows[0].any() or rows[-1].any():  # It pads the batch or the channels.
         return None
     own = conv.attributes["pad"]
     both = tuple(int(a + b) for a, b in zip(own, rows[1:-1].reshape(-1), strict=True))

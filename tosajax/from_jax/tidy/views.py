@@ -1,7 +1,7 @@
-"""RESHAPE and TRANSPOSE move behind operators that work on each element, and cancel there.
+"""Moves RESHAPE and TRANSPOSE behind elementwise operators, so that they cancel.
 
-A layer of channels first becomes TRANSPOSE, CONV2D, TRANSPOSE, and a linear one RESHAPE, CONV2D,
-RESHAPE; most of what stands between two of them takes elements in any arrangement.
+A layer with channels first is exported as TRANSPOSE, CONV2D, TRANSPOSE, and a linear layer as
+RESHAPE, CONV2D, RESHAPE. Most operators between two such layers accept elements in any order.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Shape = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """A tensor as another one that is moved.
+    """A tensor that is the result of a move (TRANSPOSE or RESHAPE) of a base tensor.
 
     Args:
-      base: name of the other tensor, in the new graph.
-      perms: of a TRANSPOSE, in order where nothing moves; None for a RESHAPE.
-      shape: of the result.
+      base: the name of the base tensor in the new graph.
+      perms: the permutation of a TRANSPOSE, the identity if nothing moves; None for a RESHAPE.
+      shape: the shape of the result.
     """
 
     base: str
@@ -37,22 +37,22 @@ class View:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is the base itself."""
+        """Whether the tensor is the base itself."""
         return self.perms == tuple(range(len(self.shape)))
 
 
 def with_few_moves(written: Written) -> Written:
-    """The graph with moves as late as they can be."""
+    """The graph with moves as late as possible."""
     return _Late(written).finished()
 
 
 class _Late:
-    """The graph written anew, in which moves become nodes only where their results are read."""
+    """Rewrites a graph so that a move becomes a node only if its result is read as it is."""
 
     def __init__(self, written: Written) -> None:
         self._graph = graph = written.graph
         self._origins = written.origins
-        # Those of subgraphs stay.
+        # Origins of constants in subgraphs stay.
         self._origins_now = {n: o for n, o in written.origins.items() if n not in graph.tensors}
         self._draft = Draft(graph)
         self._draft.tensors = {name: graph.tensors[name] for name in graph.inputs}
@@ -74,9 +74,9 @@ class _Late:
         return Written(self._draft.finished(), self._origins_now)
 
     def _is_moved(self, node: Node) -> bool:
-        """Whether a node is a move, or its result the base of one.
+        """Handles a node that is a move, or that can run on the bases; returns whether it did.
 
-        Constants wait until they are read, as they may be moved.
+        Constants are added when they are read, as they may have to be moved.
         """
         if node.op in spec.CONSTANT_OPERATORS:
             return True
@@ -120,7 +120,7 @@ class _Late:
     # Operators of moved operands.
 
     def _elementwise(self, node: Node) -> bool:
-        """Whether all operands are moved alike, so that the result can be moved instead."""
+        """Writes an elementwise node on the bases if all operands have the same move."""
         operator = spec.OPERATORS[node.op]
         spread = [
             name
@@ -147,7 +147,7 @@ class _Late:
         return True
 
     def _are_alike(self, views: Sequence[View]) -> bool:
-        """Whether views are moved by the same move, which is one."""
+        """Whether all views have the same move and it is not the identity."""
         first = views[0]
         if first.is_plain or any(view.perms != first.perms for view in views):
             return False
@@ -157,7 +157,7 @@ class _Late:
         return len(shapes) == 1
 
     def _along(self, node: Node) -> bool:
-        """Whether all operands are transposed alike, and the axes of an operator can follow."""
+        """Writes a node on the bases, its axes permuted, if all operands are transposed alike."""
         names = [name for name in node.inputs if self._graph.tensors[name].dtype is not DType.SHAPE]
         if node.op == "PAD":
             names = names[:1]
@@ -180,21 +180,21 @@ class _Late:
         return True
 
     def _base(self, name: str, perms: Shape) -> str:
-        """The base of an operand that is transposed, or a constant transposed back."""
+        """The base of a transposed operand, or a constant transposed back."""
         values = self._values(name)
         if values is None:
             return self._views[name].base
         return self._const(name, np.transpose(values, np.argsort(perms)), perms)
 
     def _emit(self, node: Node, perms: Shape | None, shape: Shape) -> None:
-        """Adds a node on the bases, whose result is moved from now on."""
+        """Adds a node on the bases; its old output becomes a view of the new one."""
         (name,) = node.outputs
         dtype = self._graph.tensors[name].dtype
         made = self._draft.tensor(name, dtype, shape)
         self._draft.nodes.append(dataclasses.replace(node, outputs=(made,)))
         self._views[name] = View(made, perms, self._shape(name))
 
-    # Nodes as they are.
+    # Nodes that stay as they are.
 
     def _keep(self, node: Node) -> None:
         inputs = tuple(map(self._whole, node.inputs))
@@ -208,7 +208,7 @@ class _Late:
         self._draft.nodes.append(dataclasses.replace(node, inputs=inputs, outputs=tuple(outputs)))
 
     def _whole(self, name: str) -> str:
-        """The tensor in the new graph, moved here if it has to be."""
+        """The tensor in the new graph; adds its constant or its move if that is not there yet."""
         values = self._values(name)
         if values is not None:
             return self._const(name, values, None)
@@ -231,7 +231,7 @@ class _Late:
         self._draft.nodes.append(Node("IDENTITY", (name,), (copy,)))
         return copy
 
-    # Facts.
+    # Look-ups and constants.
 
     def _plain(self, name: str) -> View:
         shape = self._draft.tensors[name].shape or ()
@@ -247,7 +247,14 @@ class _Late:
         return self._graph.tensors[name].values
 
     def _const(self, name: str, values: np.ndarray, perms: Shape | None) -> str:
-        """A constant, or what a move makes of it."""
+        """Adds a constant, which may be moved, unless it is there; returns its name.
+
+        Args:
+          name: the name of the constant in the old graph.
+          values: its elements after the move.
+          perms: the permutation of the view that it was transposed back from; None for a RESHAPE
+            or no move.
+        """
         tensor = self._graph.tensors[name]
         is_long = sum(n > 1 for n in values.shape) > 1
         move = None
@@ -279,7 +286,7 @@ class _Late:
         return self._constants[key]
 
 
-# Operators whose axes can be those of a transposed operand.
+# Operators with axes that can be permuted to run on a base instead of its transposition.
 _ALONG = frozenset(
     name
     for name, operator in spec.OPERATORS.items()
@@ -288,13 +295,13 @@ _ALONG = frozenset(
 
 
 def _keeps_order(perms: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether a TRANSPOSE leaves elements in their order, as only axes of size 1 move."""
+    """Whether a TRANSPOSE only moves axes of size 1, and keeps the order of elements."""
     long = [axis for axis in perms if shape[axis] > 1]
     return long == sorted(long)
 
 
 def _moved_back(values: np.ndarray, view: View, base: Shape) -> np.ndarray | None:
-    """A constant operand as the bases need it; None where a RESHAPE does not leave it small."""
+    """A constant operand with the view's move undone; None if a RESHAPE would expand it."""
     if view.perms is not None:
         return np.transpose(values, np.argsort(view.perms))
     if values.size == 1:
@@ -307,5 +314,5 @@ def _moved_back(values: np.ndarray, view: View, base: Shape) -> np.ndarray | Non
 
 
 def _permuted_back(shape: Shape, perms: Shape) -> Shape:
-    """The shape before a TRANSPOSE."""
+    """The shape before a TRANSPOSE, from the shape after it."""
     return tuple(shape[axis] for axis in np.argsort(perms))

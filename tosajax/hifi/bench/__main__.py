@@ -1,4 +1,4 @@
-"""`python -m tosajax.hifi.bench`."""
+"""Runs `python -m tosajax.hifi.bench`."""
 
 from __future__ import annotations
 

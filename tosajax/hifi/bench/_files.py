@@ -1,4 +1,4 @@
-"""Files of arrays: their elements one after the other, little-endian."""
+"""Reads and writes files of arrays: contiguous little-endian elements, without a header."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 from tosajax.atomic import replacing
 from tosajax.hifi.bench._options import BenchError, check
 
-# Arrays by their names.
+# Arrays by name.
 Frame = dict[str, np.ndarray]
 
 
 class Array(NamedTuple):
-    """An array in a file, without gaps.
+    """A contiguous array in a file.
 
     Args:
-      name: of the array.
-      dtype: of its elements.
-      shape: elements of each axis.
-      limit: of random integers; by default they have the whole range of their type.
+      name: the array's name.
+      dtype: the element type.
+      shape: elements along each axis.
+      limit: the bound of random integers; by default they span the range of their type.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Array(NamedTuple):
 
 
 class File(NamedTuple):
-    """Arrays that a file holds once for each frame.
+    """A file with the same arrays for each frame.
 
     Args:
-      arrays: in the order of the file.
-      frames: how many.
-      read: the file of inputs, or of outputs to compare with; None for random inputs.
-      write: where the arrays go, or None.
+      arrays: the arrays, in the file's order.
+      frames: the number of frames.
+      read: the path of inputs, or of outputs to compare with; None for random inputs.
+      write: the path to which the arrays are written, or None.
     """
 
     arrays: Sequence[Array]
@@ -61,7 +61,7 @@ class File(NamedTuple):
 
 
 def size_of(path: str) -> int:
-    """Bytes of a file.
+    """The size of a file in bytes.
 
     Raises:
       BenchError: `path` is not a file.
@@ -75,10 +75,10 @@ def size_of(path: str) -> int:
 
 
 def read_frames(path: str, file: File) -> list[Frame]:
-    """The frames of a file.
+    """Reads the frames of a file.
 
     Raises:
-      BenchError: a file that cannot be read, or has another size.
+      BenchError: the file cannot be read, or has the wrong size.
     """
     each = sum(array.nbytes for array in file.arrays)
     found, names = size_of(path), ", ".join(array.name for array in file.arrays)
@@ -93,10 +93,10 @@ def read_frames(path: str, file: File) -> list[Frame]:
 
 
 def random_frames(rng: np.random.Generator, file: File) -> list[Frame]:
-    """Random arrays: floats within [-1, 1], and integers.
+    """Makes random arrays: floats within [-1, 1], and integers.
 
-    In odd frames integers have all magnitudes up to 3 / 4 of their bits, so that sums of products
-    do not saturate.
+    In odd frames integers have random magnitudes of up to 3/4 of their bits, so that sums of
+    products do not saturate.
     """
 
     def of(array: Array, is_odd: int) -> np.ndarray:
@@ -114,7 +114,7 @@ def random_frames(rng: np.random.Generator, file: File) -> list[Frame]:
 
 
 def check_writable(path: str) -> None:
-    """Refuses a path that no file can be written to, before any work is done."""
+    """Raises BenchError if a file cannot be written to a path."""
     try:
         target = Path(path).resolve()
         check(target.parent.is_dir(), f"{path!r}: there is no folder {str(target.parent)!r}")
@@ -125,10 +125,10 @@ def check_writable(path: str) -> None:
 
 
 def write_file(path: str, arrays: Iterable[np.ndarray]) -> None:
-    """Writes a file of arrays, whole or not at all.
+    """Writes a file of arrays, atomically.
 
     Raises:
-      BenchError: a file that cannot be written.
+      BenchError: the file cannot be written.
     """
     data = b"".join(array.astype(_little(array.dtype)).tobytes() for array in arrays)
     try:
@@ -142,7 +142,7 @@ def _frame(data: bytes, arrays: Sequence[Array]) -> Frame:
     frame, at = {}, 0
     for array in arrays:
         elements = np.frombuffer(data[at : at + array.nbytes], _little(array.dtype))
-        # A copy, because its address has to be aligned.
+        # Copies, because the address must be aligned.
         frame[array.name] = elements.astype(array.dtype).reshape(array.shape)
         at += array.nbytes
     return frame

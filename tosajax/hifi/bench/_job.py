@@ -1,4 +1,4 @@
-"""The run of a test bench: files in, calls for each frame, files out, verification."""
+"""Runs a test bench: reads files, computes each frame, writes files, verifies outputs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tosajax.hifi.bench._files import (
 )
 from tosajax.hifi.bench._options import BenchError, Option, check
 
-# The most elements of a run, in all arrays of all frames.
+# The limit of elements in a run, in all arrays of all frames.
 MOST_ELEMENTS = 2**26
 
-# The frames of each input, and the arrays of each output.
+# The frames of each input file, and the arrays of each output file.
 Inputs = Sequence[Sequence[Frame]]
 Outputs = Sequence[Sequence[Any]]
 
@@ -33,12 +33,12 @@ class Job:
     """The work of a test bench.
 
     Args:
-      name: of the functions that run.
-      inputs: the files that they read.
-      outputs: the files of their results, with one array each.
-      run: computes the outputs from the inputs.
-      terms: how many products the sums of floats have; their epsilon grows with it.
-      room: elements of arrays besides.
+      name: the names of the functions that run.
+      inputs: the files of inputs.
+      outputs: the files of results, with one array each.
+      run: function that computes the outputs from the inputs.
+      terms: the number of products in sums of floats, with which their epsilon grows.
+      room: elements of additional arrays.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def elements(self) -> int:
-        """How many elements all arrays have."""
+        """The number of elements in all arrays."""
         return self.room + sum(file.elements for file in (*self.inputs, *self.outputs))
 
 
@@ -58,9 +58,9 @@ class Bench(NamedTuple):
     """A test bench.
 
     Args:
-      about: a line for the list, then its files.
-      options: those of its command line.
-      job: makes a Job from the values of options.
+      about: the help: a line for the list, then a description of the files.
+      options: the command-line options.
+      job: function that makes a Job from the values of options.
     """
 
     about: str
@@ -72,12 +72,12 @@ def run(job: Job, options: SimpleNamespace, sizes: Sequence[str]) -> int:
     """Runs a job, writes its files and verifies its outputs; returns the exit status.
 
     Args:
-      job: the work.
+      job: the job.
       options: the values of all options.
-      sizes: the options that make arrays larger.
+      sizes: the names of the options that determine array sizes.
 
     Raises:
-      BenchError: an option or a file that cannot be used.
+      BenchError: an option or a file cannot be used.
     """
     _check_size(job, {name: getattr(options, name) for name in sizes})
     _check_targets(job)
@@ -106,12 +106,12 @@ def run(job: Job, options: SimpleNamespace, sizes: Sequence[str]) -> int:
 
 
 def compare(found: Sequence[np.ndarray], wanted: Sequence[Any], terms: int = 1) -> str | None:
-    """Describes how outputs differ from a reference; None where they do not.
+    """Describes how outputs differ from a reference; None if they do not.
 
     Args:
       found: the output of each frame.
-      wanted: integers or floats of the same shapes, in the range of the output.
-      terms: floats may be off by (terms + 8) * 2**-23 of the largest number of a frame.
+      wanted: the reference, integers or floats of the same shapes, in the range of the output.
+      terms: the error of floats may be (terms + 8) * 2**-23 of the largest number in a frame.
     """
     off = [_off(x, y, terms) for x, y in zip(found, wanted, strict=True)]
     count = sum(int(np.count_nonzero(x)) for x in off)
@@ -126,11 +126,11 @@ def compare(found: Sequence[np.ndarray], wanted: Sequence[Any], terms: int = 1) 
 
 
 def _off(found: np.ndarray, wanted: Any, terms: int) -> np.ndarray:
-    """Which elements differ too much."""
+    """Bool array, true where elements differ by more than the bound."""
     if found.dtype != np.float32:
         return found != np.asarray(wanted).astype(np.int64)
     with np.errstate(over="ignore"):
-        # Numbers beyond float32 are infinite.
+        # Numbers beyond the range of float32 become infinite.
         a, b = (np.asarray(x).astype(np.float32).astype(np.float64) for x in (found, wanted))
     finite = np.isfinite(b)
     largest = np.abs(b[finite]).max(initial=2.0**-126)
@@ -140,7 +140,7 @@ def _off(found: np.ndarray, wanted: Any, terms: int) -> np.ndarray:
 
 
 def _verify(job: Job, outputs: Outputs, references: Sequence[Sequence[Any] | None]) -> int:
-    """Compares outputs with reference files; returns the exit status."""
+    """Compares outputs with reference files, and prints the results; returns the exit status."""
     status = 0
     for file, found, reference in zip(job.outputs, outputs, references, strict=True):
         (array,) = file.arrays
@@ -162,7 +162,7 @@ def _check_size(job: Job, sizes: Mapping[str, int]) -> None:
 
 
 def _check_targets(job: Job) -> None:
-    """Refuses files that cannot be written."""
+    """Raises BenchError if a file cannot be written, or two files have the same path."""
     targets = [file.write for file in (*job.inputs, *job.outputs) if file.write is not None]
     for target in targets:
         check_writable(target)

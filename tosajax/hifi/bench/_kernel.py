@@ -1,4 +1,4 @@
-"""Jobs of kernels: steps, each a function of the library, that run for each frame by itself."""
+"""Makes the jobs of kernels: steps, each a library function, run for each frame separately."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from tosajax.hifi.bench._library import refusals
 from tosajax.hifi.bench._options import Option, check, path
 from tosajax.hifi.capi._plan import Operand
 
-# Precisions of options, as names of functions have them.
+# The precisions in function names, by the values of options.
 NAMES = {8: "8", 16: "16", 32: "32", 64: "64", -1: "f32", -3: "asym8u", -4: "asym8s", -5: "sym8s"}
 _CODES: dict[type, int] = {np.int8: 8, np.int16: 16, np.int32: 32, np.int64: 64, np.float32: -1}
-# Of random biases of quantized functions; larger ones would hide the products.
+# The bound of random biases of quantized functions; larger ones would hide the products.
 _BIAS_LIMIT = 2**15
-# Memory that a function does not read or write.
+# Memory for pointers that a plan does not use.
 _ANYWHERE = np.zeros(1, np.int64)
-# Computes a result from arrays by name.
+# A function that computes a result from arrays by name.
 Compute = Callable[[Frame], np.ndarray]
 
 
 class Step(NamedTuple):
-    """A function of the library, or two of them.
+    """A function of the library, or two functions in sequence.
 
     Args:
-      name: of the function.
-      inputs: the arrays that it reads.
-      out: its result.
-      run: computes the result from the inputs by name.
-      room: elements of memory with gaps.
+      name: the function's name.
+      inputs: the input arrays.
+      out: the result.
+      run: function that computes the result from the inputs by name.
+      room: elements of additional memory, for strided arrays.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
     @property
     def bias_precision(self) -> int:
-        """The precision of its bias, as a value of options."""
+        """The precision of the bias, as a value of options."""
         return next(_CODES[array.dtype] for array in self.inputs if array.name == "bias")
 
 
@@ -60,16 +60,16 @@ def library_step(
     null: Collection[str] = (),
     **renamed: str,
 ) -> Step:
-    """The step of a C function; its arrays are those that `tosajax.hifi.capi` plans.
+    """Makes the step of a C function, with the arrays of the plan from `tosajax.hifi.capi`.
 
     Args:
-      name: of the function.
-      arguments: numbers by the names of arguments, and others, which are left out.
+      name: the function's name.
+      arguments: numbers by argument name; names that are not arguments are ignored.
       null: the pointers that are NULL.
-      renamed: the options that have other names than the arguments, by the latter.
+      renamed: the names of options, by argument name, where they differ.
 
     Raises:
-      BenchError: numbers that the library rejects.
+      BenchError: the library rejects an argument.
     """
     given = {
         key: None if key in null else arguments.get(key, _ANYWHERE)
@@ -105,7 +105,10 @@ def library_step(
 
 
 def then(first: Step, second: Step, carried: str) -> Step:
-    """A step after another, whose result is its input `carried`; its other inputs get a 2."""
+    """Chains two steps: the first one's result becomes the second one's input `carried`.
+
+    The names of the second step's other inputs get the suffix 2.
+    """
     labels = {x.name: f"{x.name}2" for x in second.inputs if x.name != carried}
 
     def chain(before: Compute, after: Compute) -> Compute:
@@ -133,14 +136,14 @@ def kernel_job(
     room: int = 0,
     files: Sequence[str] = ("inp",),
 ) -> Job:
-    """The job of a step.
+    """Makes the job of a step.
 
     Args:
-      options: those of `file_options`, frames and write_file among them.
-      step: what runs for each frame.
-      terms: as in `Job`.
-      room: elements of arrays besides those of the step.
-      files: one of all inputs, or one of each.
+      options: the values of options, including `file_options`, frames and write_file.
+      step: the step that runs for each frame.
+      terms: see `Job`.
+      room: elements of arrays in addition to the step's.
+      files: one file of all inputs, or one for each input.
     """
     _check_write_file(options, [*files, "out"])
 
@@ -163,7 +166,7 @@ def kernel_job(
 
 
 def file_options(*inputs: str) -> tuple[Option, ...]:
-    """The options of a kernel's test bench that name files."""
+    """The options of a kernel's test bench for file names."""
     return (
         *(
             path(f"read_{x}_file_name", "the file of inputs, instead of random ones")
@@ -176,18 +179,18 @@ def file_options(*inputs: str) -> tuple[Option, ...]:
 
 
 def check_name(name: str, hint: str) -> None:
-    """Refuses a combination of precisions that no function has."""
+    """Raises BenchError if the library does not have a function."""
     check(name in kernels.NAMES, f"there is no {name}, which is by {hint}")
 
 
 def check_precision(options: SimpleNamespace, name: str, *wanted: int) -> None:
-    """Refuses a precision that no function has together with the others."""
+    """Raises BenchError if the option `name` is not one of the precisions `wanted`."""
     found = getattr(options, name)
     check(found in wanted, f"-{name} is {found}, expected {' or '.join(map(str, wanted))}")
 
 
 def _size(x: Operand) -> int:
-    """The elements of memory that an operand reaches over."""
+    """The number of elements of memory that an operand spans."""
     if x.strides is None:
         return math.prod(x.shape)
     reach = sum((length - 1) * stride for length, stride in zip(x.shape, x.strides, strict=True))
@@ -195,7 +198,7 @@ def _size(x: Operand) -> int:
 
 
 def _in_memory(x: Operand, values: Any = 0) -> Operand:
-    """An operand in memory of its own."""
+    """Copies an operand to new memory, and sets its values."""
     if x.by_row:
         row = math.prod(x.shape[1:])
         memory: Any = [np.zeros(row, x.dtype) for _ in range(x.shape[0])]
@@ -210,14 +213,14 @@ def _in_memory(x: Operand, values: Any = 0) -> Operand:
 
 
 def _merged(inputs: Inputs) -> list[Frame]:
-    """Frames with the arrays of all files."""
+    """Merges the frames of all files: each frame has the arrays of all."""
     return [
         {k: x for part in parts for k, x in part.items()} for parts in zip(*inputs, strict=True)
     ]
 
 
 def _check_write_file(options: SimpleNamespace, files: Sequence[str]) -> None:
-    """Refuses files to be written without write_file, and write_file without any."""
+    """Raises BenchError for output files without write_file, or write_file without output files."""
     names = [f"write_{file}_file_name" for file in files]
     given = [f"-{name}" for name in names if getattr(options, name) is not None]
     if options.write_file:

@@ -1,4 +1,4 @@
-"""Calls of the library's functions; arguments that it rejects are those of an option."""
+"""Calls the library's functions, and reports rejected arguments as options."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tosajax.hifi.layers import Handle
 
 @contextlib.contextmanager
 def refusals(function: str, **renamed: str) -> Iterator[None]:
-    """Turns errors of the library into BenchError.
+    """Converts errors of the library to BenchError.
 
     Args:
-      function: that rejects an argument.
-      renamed: the options that have other names than the arguments, by the latter.
+      function: the called function, for the message.
+      renamed: the names of options, by argument name, where they differ.
     """
     try:
         yield
@@ -31,10 +31,10 @@ def refusals(function: str, **renamed: str) -> Iterator[None]:
 
 
 def ask(layer: str, function: str, *arguments: Any) -> int:
-    """Calls a C function of a layer, by the end of its name; returns a number of bytes, or 0.
+    """Calls the C function xa_nnlib_<layer>_<function>; returns a number of bytes, or 0.
 
     Raises:
-      BenchError: a call that the library rejects.
+      BenchError: the library rejects the call.
     """
     name = f"xa_nnlib_{layer}_{function}"
     found = getattr(layers, name)(*arguments)
@@ -43,7 +43,7 @@ def ask(layer: str, function: str, *arguments: Any) -> int:
 
 
 def set_up(layer: str, config: Any) -> tuple[Handle, np.ndarray]:
-    """A layer that is initialized, and its scratch memory."""
+    """Initializes a layer; returns its handle and its scratch memory."""
     handle = Handle(np.zeros(ask(layer, "get_persistent_fast", config), np.uint8))
     scratch = np.zeros(ask(layer, "get_scratch_fast", config), np.uint8)
     ask(layer, "init", handle, config)

@@ -1,4 +1,4 @@
-"""Options of test benches: their names, defaults and values."""
+"""Defines and parses the options of test benches."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ HELP = ("-h", "-help", "--help")
 
 
 class BenchError(Exception):
-    """An option or a file that cannot be used; the message has one line."""
+    """The error for an option or a file that cannot be used; the message has one line."""
 
 
 def check(holds: bool, message: str) -> None:
-    """Raises BenchError where `holds` is false."""
+    """Raises BenchError if `holds` is false."""
     if not holds:
         raise BenchError(message)
 
 
 def integer(text: str) -> int:
-    """An integer, decimal or with a prefix such as 0x."""
+    """Parses an integer, decimal or with a prefix such as 0x."""
     return int(text, 0)
 
 
 def number(text: str) -> int | float:
-    """An integer or a float in the range of float32."""
+    """Parses an integer or a float in the range of float32."""
     try:
         value = integer(text)
     except ValueError:
@@ -39,13 +39,13 @@ class Option(NamedTuple):
     """An option that takes a value.
 
     Args:
-      name: without dashes.
-      default: its value if it is not given.
-      text: for the help.
-      kind: makes a value of a text.
-      choices: the possible values; empty if `kind` decides.
-      least: the smallest integer; all are WORD32.
-      alone: its value if none follows; None if one must.
+      name: the name, without dashes.
+      default: the value if the option is not given.
+      text: the help text.
+      kind: function that parses a value.
+      choices: the allowed values; empty for all that `kind` parses.
+      least: the smallest integer; the largest is 2**31 - 1.
+      alone: the value if none follows the option; None if a value is required.
     """
 
     name: str
@@ -58,11 +58,15 @@ class Option(NamedTuple):
 
     @property
     def is_size(self) -> bool:
-        """Whether its value is a length or a count."""
+        """Whether the value is a length or a count."""
         return self.least >= 0
 
     def value_of(self, text: str) -> Any:
-        """The value of a text."""
+        """Parses and checks a value.
+
+        Raises:
+          BenchError: the value is not allowed.
+        """
         try:
             value = self.kind(text)
         except ValueError:
@@ -79,23 +83,23 @@ class Option(NamedTuple):
 
 
 def size(name: str, default: int, text: str, least: int = 1) -> Option:
-    """An option for a length or a count."""
+    """Makes an option for a length or a count."""
     return Option(name, default, text, least=least)
 
 
 def flag(name: str, default: int, text: str) -> Option:
-    """An option that is 0 or 1; 1 when it stands alone."""
+    """Makes an option that is 0 or 1; without a value, 1."""
     return Option(name, default, text, choices=(0, 1), alone=1)
 
 
 def word(name: str, default: str, text: str, choices: Sequence[str]) -> Option:
-    """An option that is one of some words, in upper or lower case."""
+    """Makes an option with a choice of words, in upper or lower case."""
     known = {choice.lower(): choice for choice in choices}
     return Option(name, default, text, lambda given: known.get(given.lower(), given), choices)
 
 
 def path(name: str, text: str) -> Option:
-    """An option that names a file, by default none."""
+    """Makes an option for a file name; the default is None."""
     return Option(name, None, text, str)
 
 
@@ -105,14 +109,14 @@ WRITE_FILE = flag("write_file", 0, "1 to write the files that the options write_
 
 
 def parse(options: Sequence[Option], argv: Sequence[str]) -> SimpleNamespace:
-    """The values of all options, by their names.
+    """Parses a command line; returns the values of all options, by name.
 
     Args:
-      options: the known ones.
-      argv: -name value, or --name value, or with = between; the last one of a name counts.
+      options: the known options.
+      argv: -name value, --name value, or either with =; of repeated options the last one counts.
 
     Raises:
-      BenchError: an unknown option, or a value that it does not take.
+      BenchError: an option is unknown, or a value is not allowed.
     """
     known = {option.name: option for option in options}
     values = {option.name: option.default for option in options}
@@ -134,7 +138,7 @@ def parse(options: Sequence[Option], argv: Sequence[str]) -> SimpleNamespace:
 
 
 def described(option: Option) -> str:
-    """A line of the help."""
+    """Formats an option as a line of the help."""
     default = "" if option.default is None else f" ({option.default})"
     choices = f": {', '.join(map(str, option.choices))}" if option.choices else ""
     return f"  -{option.name:<24}{option.text}{choices}{default}"

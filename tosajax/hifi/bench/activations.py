@@ -29,7 +29,7 @@ _KINDS = (
     *("sigmoid", "tanh", "relu", "relu_std", "relu1", "relu6"),
     *("activation_min_max", "softmax"),
 )
-# The limits that an activation has, as options; arguments have the names without "relu_".
+# The options for the limits of an activation; the arguments' names lack "relu_".
 _LIMITS = {
     "relu": ("relu_threshold",),
     "activation_min_max": ("activation_min", "activation_max"),
@@ -68,7 +68,7 @@ def _job(options: SimpleNamespace) -> Job:
     limits = _LIMITS.get(options.activation, ())
     values = {option.removeprefix("relu_"): getattr(options, option) for option in limits}
     arguments = {**vars(options), **values, "vec_length": options.num_elements}
-    # The library checks `threshold` after its type, which the limits below are of.
+    # Checks the limits against the vector's type first; the library checks their values.
     if inp != "f32":
         for option in limits:
             _check_limit(option, getattr(options, option), inp)
@@ -77,7 +77,7 @@ def _job(options: SimpleNamespace) -> Job:
 
 
 def _check_limit(option: str, value: float, precision: str) -> None:
-    """Refuses a limit that the type of the vector does not hold."""
+    """Raises BenchError if a limit does not fit the type of the vector."""
     bits = np.iinfo(np.uint8 if precision == "asym8u" else f"int{precision}")
     holds = isinstance(value, int) and bits.min <= value <= bits.max
     check(holds, f"-{option} is {value}, expected an integer within [{bits.min}, {bits.max}]")

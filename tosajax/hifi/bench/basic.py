@@ -26,7 +26,7 @@ from tosajax.hifi.bench._kernel import (
 from tosajax.hifi.bench._library import refusals
 from tosajax.hifi.bench._options import FRAMES, VERIFY, WRITE_FILE, Option, check, size, word
 
-# The options that have other names than the arguments of C.
+# The names of options, by argument name in C, where they differ.
 _RENAMED = {
     "out_zero_bias": "output_zero_bias",
     "out_shift": "output_left_shift",
@@ -40,7 +40,7 @@ _RENAMED = {
     "inp2_shift": "input2_left_shift",
     "inp2_multiplier": "input2_multiplier",
 }
-# Functions that the library has, but its guide has not.
+# Functions of the library that are not in its guide.
 _EXTRAS: dict[str, Callable[..., jax.Array]] = {
     "xa_nn_elm_add_f32xf32_f32": jnp.add,
     "xa_nn_elm_mul_f32xf32_f32": jnp.multiply,
@@ -114,7 +114,7 @@ def _name_of(options: SimpleNamespace) -> str:
 
 
 def _extra_step(name: str, options: SimpleNamespace, numbers: Mapping[str, int]) -> Step:
-    """The step of a function that `tosajax.hifi.capi` does not have."""
+    """Makes the step of a function that `tosajax.hifi.capi` does not have."""
     word = NAMES[options.inp_precision]
     dtype, shape = np.float32 if word == "f32" else np.uint8, (options.io_length,)
     precision = f"{word}x{word}_{word}"

@@ -31,11 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one test bench.
 
     Args:
-      argv: its name and options; by default those of the process.
+      argv: the test bench's name and options; by default the process's arguments.
 
     Returns:
-      The exit status: 0, 1 where an output differs from its reference, or 2 where an option or a
-      file cannot be used.
+      The exit status: 0, 1 if an output differs from its reference, or 2 if an option or a file
+      cannot be used.
     """
     try:
         status = _main(sys.argv[1:] if argv is None else list(argv))
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BenchError as error:
         print(f"{_COMMAND}: {error}", file=sys.stderr)
     except BrokenPipeError:
-        # The reader of our output left; let Python's own flush at exit go nowhere.
+        # The reader of stdout has closed it; redirects Python's flush at exit to devnull.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 2
 
@@ -67,7 +67,7 @@ def _main(argv: list[str]) -> int:
 
 
 def _name_of(given: str) -> str:
-    """The name of a test bench; the guide's programs are xa_nn_<name>_test."""
+    """The name of a test bench; also accepts the guide's program names, xa_nn_<name>_test."""
     stem = given.lower().removeprefix("xa_nn_").removesuffix("_test")
     for name in BENCHES:
         if stem in (name.lower(), name.removesuffix("s")):

@@ -18,14 +18,14 @@ from tosajax.hifi.bench._options import Option, check, flag
 from tosajax.hifi.layers import CNNConfig, CNNParam, CNNWeights, Pointer, Precision
 
 _NAME = "xa_nnlib_cnn_process"
-# By the precisions of kernel and input.
+# The layer's precision, by the precisions of kernel and input.
 _PRECISIONS = {
     (16, 16): Precision.P16bx16b,
     (8, 16): Precision.P8bx16b,
     (8, 8): Precision.P8bx8b,
     (-1, -1): Precision.F32xF32,
 }
-# The options that have other names than the fields of a configuration.
+# The names of options, by field name of a configuration, where they differ.
 _RENAMED = {
     "output_height": "out_height",
     "output_width": "out_width",
@@ -60,7 +60,7 @@ def _job(options: SimpleNamespace) -> Job:
     formats = {"inp_data_format": int(is_depth)} | ({"out_data_format": 1} if is_depth else {})
     options = SimpleNamespace(**{**vars(options), **formats})
     run = functools.partial(_run, _config(options, _PRECISIONS[kernel, inp]))
-    # The kernels define the result.
+    # The step of the kernels has the same arrays; only its function is replaced.
     return conv.job_of(options, conv.step_of(options)._replace(name=_NAME, run=run))
 
 
@@ -94,11 +94,11 @@ def _config(options: SimpleNamespace, precision: int) -> CNNConfig:
 
 
 def _run(config: CNNConfig, frame: Frame) -> np.ndarray:
-    """Sets a layer up and convolves one image, as a program in C does."""
+    """Initializes a layer and convolves one image, as a C program does."""
     x, *operands = frame.values()
     weights = CNNWeights(*operands)
     with refusals(_NAME, **_RENAMED):
-        # The functions below return no more than a code.
+        # Raises errors with messages; the C functions below return only codes.
         out = jax.eval_shape(functools.partial(layers.cnn_apply, config), weights, x)
     handle, scratch = set_up("cnn", config)
     kernels, biases = layers.cnn_pointers(config, weights)

@@ -19,7 +19,7 @@ from tosajax.hifi.bench._kernel import (
 from tosajax.hifi.bench._options import FRAMES, VERIFY, WRITE_FILE, Option, flag, size, word
 from tosajax.hifi.kernels.scratch import extent
 
-# The option that has another name than the argument of C.
+# The names of options, by argument name in C, where they differ.
 _RENAMED = {"weight_zero_bias": "kernel_zero_bias"}
 
 _ABOUT = """Convolutions.
@@ -33,7 +33,7 @@ widths, and none of x. With conv2d_depth the output is that of the pointwise fun
 channels first, whatever out_data_format is, but for 8 bits. Quantized functions take the options
 from input_zero_bias on, which the guide does not have."""
 
-# Of windows over an image, here and in pools.
+# The options of windows over an image, for convolutions and pools.
 WINDOWS = (
     size("input_height", 16, "elements"),
     size("input_width", 16, "elements"),
@@ -47,7 +47,7 @@ WINDOWS = (
     size("out_height", 16, "elements"),
     size("out_width", 16, "elements"),
 )
-# Those of a test bench of convolutions, by kernels or by the CNN layer.
+# The options for sizes of convolutions, by kernels or by the CNN layer.
 SIZES = (
     *WINDOWS,
     size("out_channels", 4, "elements"),
@@ -85,14 +85,14 @@ def _job(options: SimpleNamespace) -> Job:
 
 
 def job_of(options: SimpleNamespace, step: Step) -> Job:
-    """The job of a convolution."""
+    """Makes the job of a convolution."""
     weights = [array for array in step.inputs if array.name != "inp"]
     terms = sum(math.prod(array.shape[1:]) for array in weights)
     return kernel_job(options, step, terms=terms, room=room_of(options))
 
 
 def step_of(options: SimpleNamespace) -> Step:
-    """A convolution, or the depthwise one and then the pointwise one."""
+    """Makes the step of a convolution; of a depthwise and a pointwise one for conv2d_depth."""
     o = options
     check_precision(o, "out_precision", o.inp_precision)
     kernel, inp = NAMES[o.kernel_precision], NAMES[o.inp_precision]
@@ -119,7 +119,7 @@ def step_of(options: SimpleNamespace) -> Step:
 
 
 def room_of(options: SimpleNamespace) -> int:
-    """Elements of an image with its padding and of all its windows."""
+    """The number of elements of a padded image and of all its windows."""
     o = options
     height = extent(o.input_height, o.kernel_height, o.y_stride, o.y_padding, o.out_height)
     rows = o.kernel_height * o.out_height

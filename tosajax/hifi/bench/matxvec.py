@@ -26,17 +26,17 @@ from tosajax.hifi.bench._options import (
     word,
 )
 
-# Elements that membank_padding adds to each row.
+# The elements that membank_padding adds to each row.
 _PADDING = 16
 _ZERO_BIASES = ("mat1_zero_bias", "mat2_zero_bias", "vec1_zero_bias", "vec2_zero_bias")
-# The options that have other names than the arguments of C.
+# The names of options, by argument name in C, where they differ.
 _RENAMED = {
     "input_zero_bias": "vec1_zero_bias",
     "weight_zero_bias": "mat1_zero_bias",
     "weight_depth": "cols1",
     "out_depth": "rows",
 }
-# Precisions of a bias that functions with an activation take besides.
+# The additional bias precision of functions with an activation, by input precision.
 _WIDE_BIAS = {16: 64, 8: 32}
 
 _ABOUT = """Matrix times vector, and its variants.
@@ -89,7 +89,7 @@ def _job(options: SimpleNamespace) -> Job:
 
 
 def _product(options: SimpleNamespace) -> Step:
-    """The function of products, which may have an activation."""
+    """Makes the step of the matrix-vector function, which may include an activation."""
     check(not (options.batch and options.fc), "-batch is 1, expected 0 with -fc 1")
     is_dual = not (options.batch or options.fc)
     activation = options.activation

@@ -19,7 +19,7 @@ from tosajax.hifi.errors import check_config
 from tosajax.hifi.layers import Pointer, Precision, vector
 from tosajax.hifi.layers._recurrent import RecurrentConfig
 
-# How often a layer runs on random inputs.
+# The number of random frames.
 _FRAMES = 5
 _IO_FRACTION = 12
 _PRECISIONS = {16: Precision.P16bx16b, 8: Precision.P8bx16b}
@@ -106,7 +106,7 @@ def _job(layer: Recurrent, options: SimpleNamespace) -> Job:
 
 
 def _count_of(file: str, x: Array) -> int:
-    """How many inputs a file has."""
+    """The number of inputs in a file."""
     found = size_of(file)
     wanted = f"expected a multiple of {x.nbytes} for {x.shape[0]} in_feats"
     check(found > 0 and found % x.nbytes == 0, f"{file!r} has {found} bytes, {wanted}")
@@ -120,7 +120,7 @@ def _in(folder: str | None, name: str) -> str | None:
 def _run(
     layer: Recurrent, config: RecurrentConfig, xs: Sequence[np.ndarray], given: Frame
 ) -> list[list[np.ndarray]]:
-    """Runs a layer from its set-up on, as a program in C does."""
+    """Initializes and runs a layer, as a C program does."""
     name = layer.name.lower()
     handle, scratch = set_up(name, config)
     weights = layer.weights(*(given[field] for field in layer.weights._fields))
@@ -141,7 +141,7 @@ def _run(
 
 
 def _parts(inputs: Inputs) -> tuple[list[np.ndarray], Frame]:
-    """The inputs of all frames, and by name the arrays that there are once."""
+    """Splits inputs into the input of each frame, and the arrays that all frames share, by name."""
     frames, *others = inputs
     return [frame["input"] for frame in frames], {
         k: x for (frame,) in others for k, x in frame.items()

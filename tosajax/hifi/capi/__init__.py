@@ -1,11 +1,11 @@
-"""The low-level kernels with the signatures of C: pointers, sizes, strides and codes.
+"""The low-level kernels with C signatures: pointers, sizes, strides and error codes.
 
-Each of the library's names, such as `xa_nn_matXvec_8x16_16`, is a function here that takes the
-arguments of C in the order of C. Pointers are NumPy arrays, flat or of any shape without gaps;
-None is NULL. Arrays of pointers are lists. Functions write to p_out and return 0, or -1 where the
-library rejects an argument; those of `strict` name it in an error. Scratch memory stays as it is.
-Memory of another type is a Python error, and so is memory that C would read or write beyond its
-end. The functions of layers are in `tosajax.hifi.layers`.
+Each of the library's names, such as `xa_nn_matXvec_8x16_16`, is a function here with the arguments
+of the C function in the same order. Pointers are contiguous NumPy arrays of any shape; None is
+NULL. Arrays of pointers are lists. Functions write to p_out and return 0, or -1 if the library
+rejects an argument; functions from `strict` raise an error that names the argument. Scratch memory
+is not written. Memory of the wrong type, or smaller than the C function accesses, is a Python
+error. The functions of layers are in `tosajax.hifi.layers`.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ _FUNCTIONS = {name: found for row in _PROTOTYPES for name, found in row.function
 
 
 def strict(name: str) -> Callable[..., int]:
-    """A function that raises NNLibParamError for arguments that the library rejects.
+    """Returns a function that raises NNLibParamError for arguments that the library rejects.
 
     Args:
-      name: in the library.
+      name: the function's name in the library.
 
     Raises:
-      KeyError: a name that the library does not have.
+      KeyError: the library does not have the function.
     """
     return _STRICT[name]
 
 
 def plan(name: str, **arguments: Any) -> Plan:
-    """The plan of a call: types, shapes and strides of its arrays; it reads no memory.
+    """The plan of a call: types, shapes and strides of its arrays; does not read memory.
 
     Args:
-      name: in the library, of a function that computes arrays.
-      arguments: all those of C.
+      name: the name in the library of a function that computes arrays.
+      arguments: all arguments of the C function.
 
     Raises:
-      KeyError: a name that the library does not have.
-      NNLibParamError: an argument that is rejected before operands and ranges are checked.
-      ValueError: a function that returns a size.
+      KeyError: the library does not have the function.
+      NNLibParamError: an argument is rejected before operands and ranges are checked.
+      ValueError: the function returns a size.
     """
     found = _PLANS[name](**arguments)
     if not isinstance(found, Plan):

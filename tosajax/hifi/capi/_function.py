@@ -1,4 +1,4 @@
-"""The functions of C, made from the rows of a table."""
+"""Makes the C functions from the rows of a table."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Result = TypeVar("Result")
 
 
 class Arguments(SimpleNamespace):
-    """The arguments of a call by their names in C: memory, sequences of memory, and numbers."""
+    """The arguments of a call, by name in C: memory, sequences of memory, and numbers."""
 
 
 class Prototype(NamedTuple):
-    """C functions that differ in their precision alone.
+    """C functions that differ only in their precision.
 
     Args:
-      name: of the functions, with {} for the precision.
-      arguments: their names in the order of C; pointers are named p_* or *_ptr.
-      body: makes the Plan of a call, or the number to return, from arguments and precision.
-      precisions: as in the names; "" for a name without one.
-      floats: the arguments that are FLOAT32; the other numbers are WORD32.
-      invalid: returned for arguments that the functions reject.
+      name: the functions' name, with {} for the precision.
+      arguments: the arguments' names in the order of C; pointers are named p_* or *_ptr.
+      body: function of arguments and precision that returns the Plan of a call, or a number.
+      precisions: the precisions in the names; "" for a name without one.
+      floats: the names of FLOAT32 arguments; all other numbers are WORD32.
+      invalid: the value returned for rejected arguments.
     """
 
     name: str
@@ -41,17 +41,17 @@ class Prototype(NamedTuple):
     invalid: int = -1
 
     def strict_functions(self) -> dict[str, Callable[..., int]]:
-        """The functions by name, which raise for arguments that they reject."""
+        """The functions by name; they raise NNLibParamError for rejected arguments."""
         names = {self.name.format(precision): precision for precision in self.precisions}
         return {name: self._strict(name, precision) for name, precision in names.items()}
 
     def functions(self) -> dict[str, Callable[..., int]]:
-        """The functions by name, which return `invalid` for arguments that they reject."""
+        """The functions by name; they return `invalid` for rejected arguments."""
         strict = self.strict_functions()
         return {name: self._with_codes(name, found) for name, found in strict.items()}
 
     def plans(self) -> dict[str, Callable[..., Plan | int]]:
-        """The bodies of the functions by name; they read no memory."""
+        """The bodies of the functions by name; they do not read memory."""
         names = {self.name.format(precision): precision for precision in self.precisions}
 
         def plan(precision: str, **arguments: Any) -> Plan | int:
@@ -100,7 +100,7 @@ class Prototype(NamedTuple):
 def described(
     function: Callable[..., Result], name: str, module: str, doc: str, signature: inspect.Signature
 ) -> Callable[..., Result]:
-    """Gives a function its name in C, and the module in which pickle finds it."""
+    """Sets a function's name in C, its docstring and signature, and its module for pickle."""
     function.__name__ = function.__qualname__ = name
     function.__module__, function.__doc__ = module, doc
     function.__signature__ = signature  # type: ignore[attr-defined]
@@ -108,17 +108,17 @@ def described(
 
 
 def size_prototype(name: str, getsize: Callable[..., int]) -> Prototype:
-    """The C function of a size, with the arguments of the Python one."""
+    """Makes the prototype of a C function that returns a size, with `getsize`'s arguments."""
     arguments = " ".join(inspect.signature(getsize).parameters)
     return Prototype(name, arguments, lambda a, _: getsize(**vars(a)))
 
 
 def _value(function: str, argument: str, value: Any, floats: tuple[str, ...]) -> Any:
-    """An argument as C would take it.
+    """Converts an argument to the value that C receives; pointers are unchanged.
 
     Raises:
-      TypeError: a value that is not a number.
-      ValueError: a number that WORD32 does not hold.
+      TypeError: the value is not a number.
+      ValueError: the number does not fit WORD32.
     """
     if argument.startswith("p_") or argument.endswith("_ptr"):
         return value

@@ -1,7 +1,7 @@
-"""From a C function to a call of a kernel: operands in memory, and numbers.
+"""Converts a call of a C function to a call of a kernel: operands in memory, and numbers.
 
-Arguments that the library rejects are found before memory is read, so that they give -1 and not a
-Python error.
+Arguments that the library rejects are detected before memory is read, so that they give -1 and not
+a Python error.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
-    """An array in memory, as a kernel reads or writes it.
+    """An array in memory that a kernel reads or writes.
 
     Args:
-      argument: the pointer to it, by its name in C.
+      argument: the name of the pointer argument in C.
       memory: a NumPy array, or None for NULL; with by_row a list or tuple of them.
-      dtype: of its elements.
-      shape: elements of each axis.
-      strides: elements from one index to the next of each axis; None for an array without gaps.
-      count: elements that memory needs, if more than those of the array.
-      padding: how the array is padded in memory, for errors; "" where it is not.
-      alignment: bytes that the library asks of the address; 0 for the size of an element.
+      dtype: the element type.
+      shape: elements along each axis.
+      strides: the stride of each axis in elements; None for a contiguous array.
+      count: the number of elements that memory must have, if more than the array spans.
+      padding: a description of the padding in memory, for errors; "" without padding.
+      alignment: the required alignment of the address in bytes; 0 for the size of an element.
       is_checked: whether the library checks the pointer.
       by_row: whether `memory` is an array of pointers, one for each index of the first axis.
     """
@@ -53,7 +53,7 @@ class Operand:
     by_row: bool = False
 
     def check(self) -> None:
-        """Refuses pointers that the library rejects, and lengths below 1."""
+        """Raises NNLibParamError for pointers that the library rejects, and lengths below 1."""
         if self.is_checked:
             is_list = self.by_row and self.memory is not None
             for pointer in self._pointers() if is_list else [self.memory]:
@@ -63,11 +63,11 @@ class Operand:
         check(holds, "", f"the shape of {self.argument}", self.shape, "at least 1 for each length")
 
     def views(self) -> list[np.ndarray]:
-        """The array in its memory; with by_row one array for each row.
+        """The array as a view of its memory; with by_row one view for each row.
 
         Raises:
-          TypeError: memory that is not an array of this type.
-          ValueError: memory of fewer elements, or with gaps.
+          TypeError: the memory is not an array of this type.
+          ValueError: the memory has too few elements, or is not contiguous.
         """
         if not self.by_row:
             return [self._view(self.memory, self.shape)]
@@ -77,19 +77,19 @@ class Operand:
         return [self._view(row, self.shape[1:]) for row in self._pointers()]
 
     def writable_views(self) -> list[np.ndarray]:
-        """`views` to write to; ValueError for read-only memory."""
+        """Returns `views`, after checking that they are writable; ValueError if not."""
         views = self.views()
         if not all(view.flags.writeable for view in views):
             raise ValueError(f"{self.argument} is read-only memory")
         return views
 
     def read(self) -> np.ndarray:
-        """A copy of the rows as one array, or the array in its memory."""
+        """The array as a view of its memory; with by_row a copy of the rows."""
         views = self.views()
         return np.stack(views) if self.by_row else views[0]
 
     def _pointers(self) -> Sequence[object]:
-        """The pointers in an array of pointers that are used."""
+        """The used pointers of an array of pointers; () without by_row."""
         if not self.by_row or self.memory is None:
             return ()
         if not isinstance(self.memory, list | tuple):
@@ -115,11 +115,11 @@ class Plan(NamedTuple):
     """A call of a kernel on memory.
 
     Args:
-      arrays: operands by the kernel's names for them.
+      arrays: the input operands, by the kernel's argument names.
       out: the operands to which the result is written.
-      numbers: the kernel's keywords that may vary without compiling again; within a Quant, an
-        Operand stands for an array of one number for each channel.
-      static: the other keywords of the kernel.
+      numbers: the kernel's traced keywords, which may vary without recompilation; within a Quant,
+        an Operand is an array with one number for each channel.
+      static: the kernel's static keywords.
     """
 
     arrays: Mapping[str, Operand]
@@ -129,17 +129,17 @@ class Plan(NamedTuple):
 
 
 def operand(a: object, argument: str, dtype: type, shape: Sequence[int], **more: Any) -> Operand:
-    """The operand behind a pointer, one of the arguments of a call."""
+    """Makes the operand of the pointer `argument` of a call."""
     return Operand(argument, getattr(a, argument), dtype, tuple(shape), **more)
 
 
 def given(**operands: Operand) -> dict[str, Operand]:
-    """Those of some operands that are not NULL."""
+    """Returns the operands that are not NULL."""
     return {name: found for name, found in operands.items() if found.memory is not None}
 
 
 def check_pointer(argument: str, memory: object, alignment: int) -> None:
-    """Refuses NULL, addresses that are not a multiple of `alignment`, and other objects."""
+    """Checks a pointer: NNLibParamError if NULL or misaligned, TypeError if not memory."""
     check_memory(argument, memory)
     address = address_of(memory)
     check(address != 0, "", argument, "NULL", "a pointer")
@@ -151,9 +151,9 @@ def run(name: str, plan: Plan) -> None:
     """Runs the kernel of a library function, and writes its result.
 
     Raises:
-      NNLibParamError: arguments that the library rejects.
-      TypeError: memory of another type.
-      ValueError: memory that is too small.
+      NNLibParamError: the library rejects an argument.
+      TypeError: memory has the wrong type.
+      ValueError: memory is too small.
     """
     by_channel = [x for x in jax.tree.leaves(dict(plan.numbers)) if isinstance(x, Operand)]
     for found in (*plan.arrays.values(), *by_channel, *plan.out):
@@ -178,7 +178,7 @@ def _check_parameters(
     numbers: tuple[tuple[str, Any], ...],
     static: tuple[tuple[str, Any], ...],
 ) -> None:
-    """Lets the kernel check its parameters, which it does only where they are not traced."""
+    """Makes the kernel check its parameters, which it does only for untraced ones."""
     arrays = {key: _like(shape, dtype) for key, shape, dtype in shapes}
     keywords = dict(numbers) | dict(static)
     jax.eval_shape(lambda arrays: kernels.library_function(name)(**arrays, **keywords), arrays)
@@ -191,7 +191,7 @@ def _compiled(name: str, static: tuple[tuple[str, Any], ...]) -> Callable[..., j
 
 
 def _packed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of an array without gaps."""
+    """The strides of a contiguous array, in elements."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 

@@ -1,4 +1,4 @@
-"""Arguments that all functions of sums of products have."""
+"""The arguments shared by all functions that compute sums of products."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tosajax.hifi.capi._plan import operand
 from tosajax.hifi.kernels import Quant
 from tosajax.hifi.kernels._precision import Precision
 
-# By the kind of precision: fixed point, quantized, and quantized per channel.
+# The arguments for fixed point, quantized, and per-channel quantized precisions.
 SHIFTS = "acc_shift bias_shift"
 SCALE = "out_multiplier out_shift out_zero_bias"
 SCALES = "p_out_multiplier p_out_shift out_zero_bias"
@@ -20,14 +20,14 @@ SCALES = "p_out_multiplier p_out_shift out_zero_bias"
 def numbers_of(
     a: Arguments, types: Precision, channels: int, *, inp: str = "input", weight: str = "kernel"
 ) -> dict[str, Any]:
-    """The numbers that make outputs of sums: shifts of fixed point, a Quant, or none for floats.
+    """The keywords that rescale sums: shifts for fixed point, a Quant, or none for floats.
 
     Args:
       a: the arguments of a call.
-      types: of the kernel.
-      channels: the number of multipliers and of shifts behind pointers.
-      inp: the input's zero bias is the argument {inp}_zero_bias.
-      weight: the weights' zero bias is {weight}_zero_bias; sym8s weights do not have one.
+      types: the kernel's precision.
+      channels: the number of multipliers and shifts in memory, if they are per channel.
+      inp: the prefix of the input's zero bias, the argument {inp}_zero_bias.
+      weight: the prefix of the weights' zero bias, {weight}_zero_bias; sym8s weights have none.
     """
     if types.is_float:
         return {}

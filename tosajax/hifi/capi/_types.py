@@ -1,4 +1,4 @@
-"""The element types that names of kernels are made of."""
+"""The element types in the names of kernels."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Activations of vectors (guide 3.3). Pointers are aligned to elements.
 
-The library checks less here than elsewhere. Functions of 32_32 always return 0, sigmoid and tanh of
-32_16 and 32_8 only check vec_length, and relu of 16 and 8 bits returns 0 and does nothing for
-arguments that it rejects.
+The library checks less here than elsewhere: functions of 32_32 always return 0; sigmoid and tanh of
+32_16 and 32_8 only check vec_length; relu of 16 and 8 bits does nothing for rejected arguments, and
+returns 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _VECTOR = "p_out p_vec vec_length"
 
 
 def _vector(a: Arguments, precision: str, **numbers: Any) -> Plan:
-    """A function of a vector."""
+    """The plan of a function of a vector."""
     dtype, out = (TYPES[word] for word in precision.split("_"))
     more = {"is_checked": dtype is not np.int32}
     return Plan(

@@ -1,7 +1,7 @@
 """Elementwise functions and dot products (guide 3.6).
 
-Pointers are aligned to elements, those of interpolation to 8 bytes. Only the bias of a dot product
-may be NULL.
+Pointers are aligned to elements, for interpolation to 8 bytes. Only the bias of a dot product may
+be NULL.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OUT = "p_out out_zero_bias out_shift out_multiplier out_activation_min out_acti
 
 
 def _interpolation(a: Arguments, _: str) -> Plan:
-    """Interpolates; the library also writes the result over the first input."""
+    """The plan of an interpolation; the library also overwrites the first input with the result."""
 
     def at(argument: str) -> Operand:
         return operand(a, argument, np.int16, (a.num_elements,), alignment=8)
@@ -45,7 +45,7 @@ def _dot_prod(a: Arguments, count: int, dtype: type, out: type) -> Plan:
 
 
 def _elementwise(dtype: type, out: type) -> Callable[[Arguments, str], Plan]:
-    """The body of a function of each element, whose numbers are keywords of the kernel."""
+    """Makes the body of an elementwise function, whose numbers are keywords of the kernel."""
 
     def body(a: Arguments, _: str) -> Plan:
         inputs = [name for name in vars(a) if name.startswith("p_inp")]

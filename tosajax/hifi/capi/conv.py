@@ -1,9 +1,9 @@
 """Convolutions (guide 3.2).
 
-No pointer may be NULL. p_scratch is aligned to 8 bytes. The other pointers are aligned to 8 bytes
-in fixed point and for floats, and to elements in depthwise, quantized and pointwise 8x8 functions.
-Kernels are padded in memory: the channels of conv2d_std to a multiple of 4 for inputs of 16 bits
-and of 2 for floats, the rows of conv1d_std to a multiple of 4, and of 2 for floats.
+No pointer may be NULL. p_scratch is aligned to 8 bytes. All other pointers are aligned to 8 bytes
+for fixed point and floats, and to elements in depthwise, quantized and pointwise 8x8 functions.
+Kernels are padded in memory: the channels of conv2d_std to a multiple of 4 for 16-bit inputs and of
+2 for floats, the rows of conv1d_std to a multiple of 4, and of 2 for floats.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _conv1d_std(a: Arguments, precision: str) -> Plan:
 
 
 def _padding(what: str, count: int, stored: int) -> str:
-    """How a kernel is padded in memory; "" where it is not."""
+    """Describes the padding of a kernel in memory, for errors; "" without padding."""
     return f"{what}, {count}, are padded to {stored}" if stored != count else ""
 
 
@@ -83,7 +83,7 @@ def _standard(
     static: Mapping[str, Any],
     padding: str,
 ) -> Plan:
-    """A convolution by kernels that are padded in memory, to the end of the last one."""
+    """The plan of a convolution whose kernels are padded in memory, including the last one."""
     alignment, channels = _alignment(types), a.out_channels
     ker = operand(
         a, "p_ker", types.weight, (channels, *kernel), strides=strides,
@@ -155,7 +155,7 @@ def _format(a: Arguments, argument: str) -> str:
 
 
 def _cube(data_format: str, *shape: int) -> Sequence[int]:
-    """A shape with the channels last for DWH, first for WHD."""
+    """Orders a shape: channels last for DWH, first for WHD."""
     return shape if data_format == "DWH" else (shape[-1], *shape[:-1])
 
 
@@ -170,7 +170,7 @@ def _prototypes(
     body: Callable[[Arguments, str], Plan],
     shifts: str = SHIFTS,
 ) -> Iterator[Prototype]:
-    """The functions of all precisions, whose numbers are between `arguments` and `formats`."""
+    """Yields the prototypes of all precisions; numbers follow `arguments`, then `formats`."""
     for numbers, precisions in (
         (shifts, CONV2D[:3]),
         ("", CONV2D[3:4]),

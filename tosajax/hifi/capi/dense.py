@@ -1,6 +1,6 @@
 """Fully connected layers (guide 3.5.1).
 
-Pointers are aligned to 8 bytes in fixed point, else to elements. No pointer may be NULL.
+Pointers are aligned to 8 bytes for fixed point, otherwise to elements. No pointer may be NULL.
 """
 
 from __future__ import annotations

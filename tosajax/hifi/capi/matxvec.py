@@ -1,7 +1,7 @@
 """Matrix times vector, and its variants (guide 3.1).
 
-Pointers are aligned to elements, those of the batch functions to 8 bytes. Without p_mat2 or p_vec2
-there is no second product, and its other arguments are ignored.
+Pointers are aligned to elements, in the batch functions to 8 bytes. If p_mat2 or p_vec2 is NULL,
+the second product is omitted, and its arguments are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VECTORS = "vec_count vec_offset out_offset out_stride"
 _BATCH = "p_out p_mat1 p_vec1 p_bias rows cols1 row_stride1"
 _WEIGHT_BIASES, _VECTOR_BIASES = "mat1_zero_bias mat2_zero_bias", "vec1_zero_bias vec2_zero_bias"
 _BATCH_ALIGNMENT = 8
-# By bias_precision, and the type of a bias that has the precision of the vectors.
+# The bias type, by bias_precision and the bias type of the precision.
 _WIDE_BIAS = {(64, np.int16): np.int64, (32, np.int8): np.int32}
 
 
@@ -44,7 +44,7 @@ def _matXvec(a: Arguments, precision: str) -> Plan:
 
 def _fused(a: Arguments, precision: str) -> Plan:
     types = PRECISIONS[precision]
-    # An unknown bias_precision stands for the precision of the vectors.
+    # An unknown bias_precision means the precision of the vectors.
     bias = _WIDE_BIAS.get((getattr(a, "bias_precision", 0), types.bias), types.bias)
     check_pointer("p_scratch", a.p_scratch, 4)
     return Plan(
@@ -101,7 +101,7 @@ def _out_stride(a: Arguments, precision: str) -> Plan:
 
 
 def _products(a: Arguments, types: Precision, precision: str) -> dict[str, Operand]:
-    """The operands of one product, or of two."""
+    """The operands of one or two products."""
     first = {
         "mat1": _matrix(a, "p_mat1", types.weight, a.cols1, "row_stride1"),
         "vec1": operand(a, "p_vec1", types.input, (a.cols1,)),
@@ -119,7 +119,7 @@ def _products(a: Arguments, types: Precision, precision: str) -> dict[str, Opera
 def _matrix(
     a: Arguments, argument: str, dtype: type, cols: int, stride: str, **more: Any
 ) -> Operand:
-    """A matrix of a.rows rows; the argument named `stride` is the step from row to row."""
+    """Makes the operand of a matrix of a.rows rows; the argument `stride` has the row stride."""
     found = getattr(a, stride)
     check(found >= cols, "", stride, found, f"at least the columns, {cols}")
     return operand(a, argument, dtype, (a.rows, cols), strides=(found, 1), **more)

@@ -1,6 +1,7 @@
-"""Memory of C functions: None is NULL, the address of a NumPy array is that of its elements.
+"""The memory arguments of C functions: NumPy arrays, None for NULL, and pointers to structures.
 
-All other objects have an aligned address, unless a `Pointer` gives another one.
+The address of an array is the address of its elements. All other objects count as aligned, unless a
+`Pointer` states a different address.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 
 from tosajax.hifi.errors import ErrorCode
 
-# An argument of C that points to elements.
+# An argument that points to elements.
 Memory: TypeAlias = np.ndarray | None
-# Bytes that the library asks of the addresses of memory, and of structures.
+# The alignment in bytes that the library requires of memory, and of structures.
 BUFFER = 8
 STRUCT = 4
 _ADDRESS = 16
@@ -27,7 +28,7 @@ class Pointer:
 
     Args:
       target: a Shape, a configuration, a structure of pointers, or None before it is written.
-      address: of the structure; only its alignment has an effect.
+      address: the structure's address; only its alignment has an effect.
     """
 
     target: Any = None
@@ -35,11 +36,11 @@ class Pointer:
 
 
 class Layout(NamedTuple):
-    """An array in memory whose rows may be padded.
+    """The layout of an array in memory whose rows may be padded.
 
     Args:
-      shape: of the array.
-      axes: how many of the last axes form a row.
+      shape: the array's shape.
+      axes: the number of last axes that form a row.
       stride: elements from one row to the next.
     """
 
@@ -56,12 +57,12 @@ class Layout(NamedTuple):
         return math.prod(self.shape[-self.axes :])
 
     def pack(self, array: Any) -> np.ndarray:
-        """The array in memory of its own, [rows, stride], with zeros between the rows."""
+        """Copies the array to new memory, [rows, stride], with zeros as padding."""
         rows = np.asarray(array).reshape(self.rows, self.columns)
         return np.pad(rows, [(0, 0), (0, self.stride - self.columns)])
 
     def unpack(self, name: str, memory: Memory, dtype: type) -> np.ndarray:
-        """The array without its padding; errors as in `elements`."""
+        """Reads the array from memory, without its padding; errors as in `elements`."""
         why = ""
         if self.stride != self.columns:
             why = f"rows of {self.columns} elements are padded to {self.stride}"
@@ -77,7 +78,7 @@ def address_of(x: object) -> int:
 
 
 def check_pointers(*pointers: tuple[object, int]) -> ErrorCode:
-    """Checks pointers, each with its alignment: first all for NULL, then all for alignment."""
+    """Checks pairs of a pointer and its alignment, first for NULL, then for alignment."""
     addresses = [(address_of(x), alignment) for x, alignment in pointers]
     if any(address == 0 for address, _ in addresses):
         return ErrorCode.FATAL_MEM_ALLOC
@@ -87,15 +88,15 @@ def check_pointers(*pointers: tuple[object, int]) -> ErrorCode:
 
 
 def target_of(x: Any) -> Any:
-    """The target of a Pointer; any other object itself."""
+    """The target of a Pointer; other objects are returned unchanged."""
     return x.target if isinstance(x, Pointer) else x
 
 
 def pointer(name: str, x: object) -> Pointer:
-    """The Pointer through which a function writes.
+    """Checks that an argument is a Pointer, to which a function can write; returns it.
 
     Raises:
-      TypeError: an object of another class.
+      TypeError: the argument is not a Pointer.
     """
     if not isinstance(x, Pointer):
         raise TypeError(f"{name} is {_kind_of(x)}, expected a Pointer to write through")
@@ -111,18 +112,18 @@ def check_memory(name: str, memory: object) -> None:
 def elements(
     name: str, memory: object, dtype: np.dtype | type, count: int, why: str = ""
 ) -> np.ndarray:
-    """The first elements of memory, to be read and written.
+    """The first `count` elements of memory, as a flat view.
 
     Args:
-      name: of the argument.
+      name: the argument's name.
       memory: a NumPy array.
-      dtype: of its elements.
-      count: elements that are needed.
-      why: more of them than the array has that lies there, for the error.
+      dtype: the element type.
+      count: the number of elements that the C function accesses.
+      why: the reason if `count` exceeds the array's size, such as padding, for the error.
 
     Raises:
-      TypeError: memory that is not an array of this type.
-      ValueError: memory with gaps, or with fewer elements: C would read or write beyond it.
+      TypeError: the memory is not an array of this type.
+      ValueError: the memory is not contiguous, or has too few elements.
     """
     if not isinstance(memory, np.ndarray) or memory.dtype != dtype:
         wanted = f"a NumPy array of {np.dtype(dtype)}"

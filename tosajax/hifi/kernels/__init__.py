@@ -1,7 +1,7 @@
-"""The low-level kernels: pure functions of logical arrays, one for each family.
+"""The low-level kernels: pure functions of arrays without padding, one for each family.
 
-Each of the library's names, such as `xa_nn_matXvec_8x16_16`, is also here: the function of its
-family with the precision fixed. `names` lists them.
+Each of the library's names, such as `xa_nn_matXvec_8x16_16`, is also an attribute: the family's
+function with the precision fixed. `names` lists them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of arguments: types of all, values of those that are not traced.
+"""Checks arguments: the types of all, and the values of untraced ones.
 
 Arguments that the library rejects raise NNLibParamError; arguments that C cannot express, such as a
 shift that is not an integer, raise TypeError.
@@ -22,29 +22,29 @@ INT32 = (-(2**31), 2**31 - 1)
 
 
 def check(holds: bool, kernel: str, argument: str, found: object, wanted: str) -> None:
-    """Raises NNLibParamError where `holds` is false."""
+    """Raises NNLibParamError if `holds` is false."""
     if not holds:
         raise NNLibParamError(kernel, argument, found, wanted)
 
 
 def check_in(kernel: str, argument: str, found: str, known: Collection[str]) -> None:
-    """Checks a name, such as that of a precision."""
+    """Checks that a name, such as a precision, is known."""
     if found is not None:
         check_type(kernel, argument, found, str)
     check(found in known, kernel, argument, repr(found), f"one of {', '.join(known)}")
 
 
 def check_type(function: str, argument: str, value: Any, kind: type) -> None:
-    """Raises TypeError for a value of another class."""
+    """Raises TypeError unless a value is an instance of `kind`."""
     if not isinstance(value, kind):
         raise wrong_type(function, argument, value, kind.__name__)
 
 
 def integer(function: str, argument: str, value: Any) -> int:
-    """An integer that is not traced; of an IntEnum it stays a member.
+    """Converts an untraced integer to int; a member of an IntEnum is unchanged.
 
     Raises:
-      TypeError: a bool, a float, or anything else that is not an integer.
+      TypeError: the value is traced, a bool, a float, or anything else that is not an integer.
     """
     if not isinstance(value, bool | np.bool_):
         if isinstance(value, int):
@@ -58,11 +58,11 @@ def integer(function: str, argument: str, value: Any) -> int:
 
 
 def integers(function: str, argument: str, values: Any, count: int) -> tuple[int, ...]:
-    """A sequence of `count` integers that are not traced.
+    """Converts a sequence of `count` untraced integers to a tuple.
 
     Raises:
-      TypeError: an argument that is not a sequence of integers.
-      ValueError: a sequence of another length.
+      TypeError: the argument is not a sequence of integers.
+      ValueError: its length is not `count`.
     """
     try:
         found = tuple(integer(function, argument, value) for value in values)
@@ -74,12 +74,12 @@ def integers(function: str, argument: str, values: Any, count: int) -> tuple[int
 
 
 def pairs(function: str, **values: Any) -> list[tuple[int, ...]]:
-    """Arguments of two integers each, such as strides."""
+    """Converts arguments of two integers each, such as strides; see `integers`."""
     return [integers(function, name, value, 2) for name, value in values.items()]
 
 
 def check_integers(function: str, arguments: Mapping[str, Any]) -> None:
-    """Checks that all arguments, by their names, are integers that are not traced."""
+    """Checks that all arguments, by name, are untraced integers."""
     for name, value in arguments.items():
         integer(function, name, value)
 
@@ -92,7 +92,7 @@ def check_number(kernel: str, argument: str, value: Any) -> None:
 
 
 def check_range(kernel: str, argument: str, value: Any, low: int, high: int) -> None:
-    """Checks that a number or all of an array are integers and, unless traced, in [low, high]."""
+    """Checks that a number, or each element, is an integer and, unless traced, in [low, high]."""
     if isinstance(value, list | tuple) and any(isinstance(x, jax.Array) for x in value):
         for x in value:
             check_range(kernel, argument, x, low, high)
@@ -102,7 +102,7 @@ def check_range(kernel: str, argument: str, value: Any, low: int, high: int) -> 
             raise wrong_type(kernel, argument, value, "an integer")
         return
     values = np.asarray(value)
-    # Beyond 64 bits Python's integers are objects to NumPy.
+    # NumPy stores Python integers beyond 64 bits as objects.
     is_long = values.dtype == object and all(type(x) is int for x in values.ravel())
     if not (is_long or jnp.issubdtype(values.dtype, np.integer)):
         raise wrong_type(kernel, argument, value, "an integer")
@@ -121,7 +121,7 @@ def check_shift(kernel: str, argument: str, value: Any) -> None:
 
 
 def check_dtype(kernel: str, argument: str, x: Any, dtype: type) -> None:
-    """Checks that an argument is an array of a type, traced or not."""
+    """Checks that an argument is an array of type `dtype`, traced or not."""
     if x is None:
         raise NNLibParamError(kernel, argument, "missing", "an array")
     if not isinstance(x, jax.Array | np.ndarray | np.generic):
@@ -131,20 +131,20 @@ def check_dtype(kernel: str, argument: str, x: Any, dtype: type) -> None:
 
 
 def check_real(function: str, argument: str, x: Any, rank: int) -> None:
-    """Checks that an argument is an array of any float type, and its rank."""
+    """Checks that an argument is an array of floats of rank `rank`."""
     is_array = isinstance(x, jax.Array | np.ndarray | np.generic)
     if not (is_array and jnp.issubdtype(x.dtype, np.floating) and x.ndim == rank):
         raise wrong_type(function, argument, x, f"an array of floats of rank {rank}")
 
 
 def check_not_empty(kernel: str, argument: str, x: Any, dtype: type) -> None:
-    """Checks the type of an array of any shape but an empty one."""
+    """Checks that an argument is a nonempty array of type `dtype`."""
     check_dtype(kernel, argument, x, dtype)
     check_array(kernel, argument, x, dtype, (-1,) * x.ndim)
 
 
 def check_array(kernel: str, argument: str, x: Any, dtype: type, shape: tuple[int, ...]) -> None:
-    """Checks the type and the shape of an array; -1 in `shape` is any length of at least 1."""
+    """Checks an array's type and shape; -1 in `shape` allows any length of at least 1."""
     check_dtype(kernel, argument, x, dtype)
     fits = len(x.shape) == len(shape) and all(
         n == m or (m == -1 and n > 0) for n, m in zip(x.shape, shape, strict=True)

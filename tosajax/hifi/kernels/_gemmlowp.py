@@ -1,7 +1,7 @@
-"""Exponential and logistic functions of quantized kernels, as gemmlowp defines them in fixed point.
+"""Fixed-point exponential and logistic functions of quantized kernels, as gemmlowp defines them.
 
-TFLite's quantized SOFTMAX and LOGISTIC are built from these.
-Products are rounded half up, shifts to the right half away from zero.
+TFLite's quantized SOFTMAX and LOGISTIC use these functions. Products are rounded half up, right
+shifts half away from zero.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import jax.numpy as jnp
 from tosajax.fixedpoint.qformat import saturating_shift, shift_right_half_away
 from tosajax.hifi.kernels._q31 import multiply_half_up
 
-_MAXIMUM = 2**31 - 1  # stands for 1 in Q31
+_MAXIMUM = 2**31 - 1  # the nearest to 1 in Q31
 _EIGHTH = 1 << 28
 
 
 def logistic(x: jax.Array) -> jax.Array:
-    """1 / (1 + e**-x).
+    """Computes 1 / (1 + e**-x).
 
     Args:
       x: int32 in Q4.27, any shape.
@@ -34,18 +34,19 @@ def logistic(x: jax.Array) -> jax.Array:
 
 
 def exp_of_negative(x: jax.Array, *, integer_bits: int) -> jax.Array:
-    """e**x for x of at most 0.
+    """Computes e**x for x <= 0.
 
     Args:
       x: int32, not positive, with `integer_bits` bits before the point; any shape.
-      integer_bits: at most 5.
+      integer_bits: the number of integer bits of `x`, at most 5.
 
     Returns:
       int32 in Q31, the shape of `x`; 2**31 - 1 for 0.
     """
     fraction_bits = 31 - integer_bits
     quarter = 1 << (fraction_bits - 2)
-    # x is `part`, in [-1/4, 0), less a multiple of 1/4, each bit of which is one factor.
+    # x = part - rest, with part in [-1/4, 0) and rest a multiple of 1/4; each bit of rest is a
+    # factor of the result.
     part = (x & jnp.int32(quarter - 1)) - jnp.int32(quarter)
     result = _exp_within_quarter(part << jnp.int32(integer_bits))
     rest = part - x
@@ -58,7 +59,7 @@ def exp_of_negative(x: jax.Array, *, integer_bits: int) -> jax.Array:
 
 
 def one_over_one_plus(t: jax.Array) -> jax.Array:
-    """1 / (1 + t) for t in [0, 1], by three steps of Newton's method.
+    """Computes 1 / (1 + t) for t in [0, 1], with three steps of Newton's method.
 
     Args:
       t: int32 in Q31, not negative; any shape.
@@ -66,8 +67,8 @@ def one_over_one_plus(t: jax.Array) -> jax.Array:
     Returns:
       int32 in Q31, the shape of `t`.
     """
-    half = (t >> jnp.int32(1)) + jnp.int32(1 << 30)  # of 1 + t
-    # The estimate 48/17 - 32/17 * half, in Q2.29 like the rest.
+    half = (t >> jnp.int32(1)) + jnp.int32(1 << 30)  # (1 + t) / 2
+    # The initial estimate 48/17 - 32/17 * half, in Q2.29 as all later ones.
     result = multiply_half_up(half, jnp.int32(round(-32 / 17 * 2**29)))
     result = result + jnp.int32(round(48 / 17 * 2**29))
     for _ in range(3):
@@ -77,7 +78,7 @@ def one_over_one_plus(t: jax.Array) -> jax.Array:
 
 
 def _exp_within_quarter(x: jax.Array) -> jax.Array:
-    """e**x for x in [-1/4, 0), Q31: four terms of Taylor's series at -1/8."""
+    """Computes e**x in Q31 for x in [-1/4, 0), by the Taylor series at -1/8 up to x**4."""
     x = x + jnp.int32(_EIGHTH)
     square = multiply_half_up(x, x)
     cube = multiply_half_up(square, x)

@@ -1,7 +1,7 @@
-"""Windows over images, as the library describes them: by the size of the output.
+"""Windows over images, which the library defines by the size of the output.
 
-Images are padded by `padding` at the top and the left; at the bottom and the right as far as the
-last window reaches, which may be short of the image.
+Images are padded by `padding` at the top and the left, and at the bottom and the right up to the
+end of the last window; if that is inside the image, the image is cropped.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def check_window(
 
 
 class Geometry(NamedTuple):
-    """How a window moves over an image: attributes of TOSA's convolutions.
+    """The stride and pad attributes of TOSA's convolutions.
 
     Args:
       strides: y, x; elements.
-      pad: top, bottom, left, right; elements, negative ones crop.
+      pad: top, bottom, left, right; elements, negative to crop.
     """
 
     strides: tuple[int, ...]
@@ -50,7 +50,7 @@ def geometry_of(
     padding: Sequence[int],
     out_size: Sequence[int],
 ) -> Geometry:
-    """The geometry for `padding` at the top and the left and a size of the output."""
+    """The geometry for `padding` at the top and the left, and the size of the output."""
     extent = [k + (n - 1) * s for k, n, s in zip(kernel, out_size, strides, strict=True)]
     after = [e - p - length for e, p, length in zip(extent, padding, size, strict=True)]
     return Geometry(tuple(strides), (padding[0], after[0], padding[1], after[1]))

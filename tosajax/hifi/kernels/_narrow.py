@@ -1,8 +1,8 @@
-"""Arithmetic of 64 bits in operators of at most 32, which TOSA has.
+"""64-bit arithmetic built from operators of at most 32 bits, which TOSA has.
 
-Kernels and layers take it while their calls are recorded, to leave as graphs of TOSA's operators.
-The results are those of their own arithmetic. int16 is summed in bytes, as products of int8 have
-sums in int32.
+Kernels and layers use it while their calls are recorded for export as graphs of TOSA's operators.
+Results are equal to their usual arithmetic. Sums of int16 products are computed from bytes, whose
+products have int32 sums.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tosajax.hifi.kernels._precision import Array, Integers, Shift
 from tosajax.report import UnsupportedError
 
 _MINIMUM, _MAXIMUM = -(2**31), 2**31 - 1
-# The most products of int16 in a sum, as those of their bytes have to fit int32.
+# The largest number of int16 products in a sum, for which sums of byte products fit int32.
 MOST_PRODUCTS = 2**15
 _BYTE = 8
 _WORD = 16
-# The sums of the bytes of two operands: (x, weight, x_zp, weight_zp) of int8 to int32.
+# A function that sums products of bytes: (x, weight, x_zp, weight_zp), int8 to int32.
 Sums = Callable[[Array, Array, int, int], jax.Array]
 
 
 class Wide(NamedTuple):
-    """Integers of 48 bits, as high * 2**16 + low.
+    """48-bit integers, represented as high * 2**16 + low.
 
     Args:
       high: int32, any shape.
@@ -46,10 +46,10 @@ class Wide(NamedTuple):
 
 
 def multiply_floor(a: Array, b: Integers) -> jax.Array:
-    """`_q31.multiply_floor`, from the products of halves of 16 and 15 bits."""
+    """Computes `_q31.multiply_floor` from products of 16-bit and 15-bit halves."""
     known = _is_number(b)
     xp: Any = np if known else jnp
-    # b is rest + whole * 2**31, with `rest` in [-2**30, 2**30), for which no product overflows.
+    # b = rest + whole * 2**31, with rest in [-2**30, 2**30], so that no product overflows.
     whole = xp.where(b >= 2**30, 1, xp.where(b < -(2**30), -1, 0)).astype(np.int32)
     rest = xp.int32(b - whole * 2**30) - xp.int32(whole * 2**30)
     a_high, a_low = a >> 16, a & 0xFFFF
@@ -63,26 +63,26 @@ def multiply_floor(a: Array, b: Integers) -> jax.Array:
 
 
 def multiply_q31_half_up(a: Array, b: Array) -> jax.Array:
-    """`qformat.multiply_q31_half_up`, by MUL; one of `a` and `b` may be a scalar."""
+    """Computes `qformat.multiply_q31_half_up` with MUL; one of `a` and `b` may be a scalar."""
     a, b = _same_rank(a, b)
     return ops.mul(a, _but_minima(a, b), jnp.asarray([31], jnp.int8))
 
 
 def multiply_q31_half_away(a: Array, b: Array) -> jax.Array:
-    """`qformat.multiply_q31_half_away`: MUL rounds ties up, so that it gets no negative product."""
-    flips = ((a ^ b) < 0) & (a > _MINIMUM)  # The product of the minimum has no tie.
+    """Computes `qformat.multiply_q31_half_away`; as MUL rounds ties up, it negates products < 0."""
+    flips = ((a ^ b) < 0) & (a > _MINIMUM)  # products of the minimum are never ties
     result = multiply_q31_half_up(jnp.where(flips, -jnp.maximum(a, -_MAXIMUM), a), b)
     return jnp.where(flips, -result, result)
 
 
 def multiply_add(a: Array, b: Array, c: Integers) -> jax.Array:
-    """`_q31.multiply_add`; not both of `a` and `b` are -2**31."""
+    """Computes `_q31.multiply_add`; `a` and `b` are not both -2**31."""
     a, b = _same_rank(a, b)
     return saturating_add(ops.mul(a, b, jnp.asarray([31], jnp.int8)), c)
 
 
 def saturating_add(a: jax.Array, b: Integers) -> jax.Array:
-    """int32 a + b, saturated; a sum with a known number saturates at one end only."""
+    """Computes a + b in int32, saturated; for a constant `b` only one bound is needed."""
     if _is_number(b):
         limited = jnp.minimum(a, _MAXIMUM - int(b)) if b >= 0 else jnp.maximum(a, _MINIMUM - int(b))
         return limited + np.int32(b)
@@ -102,7 +102,7 @@ def _same_rank(a: Array, b: Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _but_minima(a: Array, b: jax.Array) -> jax.Array:
-    """b, which -(2**31 - 1) replaces where both are -2**31: the product is saturated then."""
+    """Replaces b by -(2**31 - 1) where a and b are -2**31, which gives the saturated product."""
     return jnp.where((a == _MINIMUM) & (b == _MINIMUM), -_MAXIMUM, b)
 
 
@@ -110,15 +110,15 @@ def _but_minima(a: Array, b: jax.Array) -> jax.Array:
 
 
 def products(x: Array, weight: Array, count: int, sums: Sums) -> Wide:
-    """The sums of `count` products each of int16 or int8; one operand at least is int16.
+    """Computes sums of `count` products of int16 or int8; at least one operand is int16.
 
     Raises:
-      UnsupportedError: of more products than the sums of bytes have room for.
+      UnsupportedError: `count` is so large that sums of byte products could overflow.
     """
     if count > MOST_PRODUCTS:
         wanted = f"at most {MOST_PRODUCTS}"
         raise UnsupportedError(f"sums of {count} products of int16, expected {wanted}")
-    totals: list[Any] = [0, 0, 0]  # of 2**0, 2**8 and 2**16
+    totals: list[Any] = [0, 0, 0]  # the sums with weights 2**0, 2**8 and 2**16
     for i, (x_byte, x_zp) in enumerate(_bytes(x)):
         for j, (weight_byte, weight_zp) in enumerate(_bytes(weight)):
             totals[i + j] += sums(x_byte, weight_byte, x_zp, weight_zp)
@@ -129,7 +129,7 @@ def products(x: Array, weight: Array, count: int, sums: Sums) -> Wide:
 
 
 def _bytes(x: Array) -> list[tuple[Array, int]]:
-    """The bytes of integers, lowest first, as int8 and a zero point."""
+    """Splits integers into bytes, lowest first, each as int8 with a zero point."""
     if x.dtype == np.int8:
         return [(x, 0)]
     low = ((x & np.int16(0xFF)) - np.int16(128)).astype(np.int8)
@@ -137,7 +137,7 @@ def _bytes(x: Array) -> list[tuple[Array, int]]:
 
 
 def rows(weight: Array, inputs: Array) -> Wide:
-    """Sums weight * inputs over the last axis of both; [N, K], [M, K] to [M, N]."""
+    """Sums weight [N, K] * inputs [M, K] over the last axis of both; [M, N]."""
 
     def sums(x: Array, weight: Array, x_zp: int, weight_zp: int) -> jax.Array:
         operands = jnp.asarray(x)[None, :, None], jnp.asarray(weight)[:, None, None]
@@ -156,7 +156,7 @@ def convolved(
     *,
     convolution: Callable[..., jax.Array] = ops.conv2d,
 ) -> jax.Array:
-    """A convolution of int8 without a bias, CONV2D or another; int32."""
+    """Computes an int8 convolution without bias, by default CONV2D; int32."""
     return convolution(
         jnp.asarray(x),
         jnp.asarray(weight),
@@ -170,16 +170,16 @@ def convolved(
     )
 
 
-# From sums to results.
+# Rescaling of sums to results.
 
 
 def wide(value: jax.Array) -> Wide:
-    """int32 as `Wide`."""
+    """Converts int32 to `Wide`."""
     return Wide(value >> _WORD, value & 0xFFFF)
 
 
 def add(a: Wide, b: Wide) -> Wide:
-    """a + b."""
+    """Computes a + b."""
     low = a.low + b.low
     return Wide(a.high + b.high + (low >> _WORD), low & 0xFFFF)
 
@@ -187,10 +187,10 @@ def add(a: Wide, b: Wide) -> Wide:
 def finish_fixed(
     acc: Wide | jax.Array, bias: Array, acc_shift: Shift, bias_shift: Shift, out: type
 ) -> jax.Array:
-    """`_sums.finish_fixed` of int8, int16 or int32 results.
+    """Computes `_sums.finish_fixed` for int8, int16 or int32 results.
 
     Raises:
-      UnsupportedError: TOSA has no form for a type or a shift.
+      UnsupportedError: TOSA cannot express a type, or a shift is not constant.
     """
     if out is np.int64 or bias.dtype.itemsize > 2:
         found = f"a bias of {bias.dtype} and results of {np.dtype(out)}"
@@ -210,7 +210,7 @@ def _number(name: str, shift: Shift) -> int:
 
 
 def _shifted(bias: jax.Array, shift: int) -> Wide:
-    """bias * 2**shift for a bias of at most 16 bits; rounded down."""
+    """Computes bias * 2**shift for a bias of at most 16 bits; rounded down."""
     value = bias.astype(jnp.int32)
     if shift < _WORD:
         return wide(value << shift if shift >= 0 else value >> -shift)
@@ -218,12 +218,12 @@ def _shifted(bias: jax.Array, shift: int) -> Wide:
 
 
 def _rounded(value: Wide, shift: int) -> jax.Array:
-    """value * 2**shift as int32, rounded half away from zero and saturated."""
+    """Computes value * 2**shift as int32, rounded half away from zero and saturated."""
     if shift >= 0:
         return _shifted_left(_narrowed(value, 0), shift)
     amount = -shift
     half = 1 << (amount - 1)
-    # Negative ties stay short of the next integer, from which they would be rounded up.
+    # Subtracts 1 from negative values, so that negative ties round down.
     low = value.low + ((half & 0xFFFF) + (value.high >> 31))
     high = value.high + (half >> _WORD) + (low >> _WORD)
     if amount >= _WORD:
@@ -232,7 +232,7 @@ def _rounded(value: Wide, shift: int) -> jax.Array:
 
 
 def _narrowed(value: Wide, amount: int) -> jax.Array:
-    """value / 2**amount as int32, rounded down and saturated; `amount` is below 16."""
+    """Computes value / 2**amount as int32, rounded down and saturated; `amount` is below 16."""
     left = _WORD - amount
     limit = 1 << (31 - left)
     high = jnp.clip(value.high, -limit, limit - 1)
@@ -241,7 +241,7 @@ def _narrowed(value: Wide, amount: int) -> jax.Array:
 
 
 def _shifted_left(value: jax.Array, amount: int) -> jax.Array:
-    """int32 value * 2**amount, saturated."""
+    """Computes value * 2**amount in int32, saturated."""
     if amount == 0:
         return value
     limit = 1 << (31 - amount)

@@ -1,4 +1,4 @@
-"""The types behind the precisions in the library's names; parameters of quantized kernels."""
+"""The element types of the precisions in the library's names, and quantization parameters."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from tosajax.hifi.kernels._check import (
     check_type,
 )
 
-# A NumPy array is a constant, which a kernel may prepare when it is traced.
+# A NumPy array is a constant, which a kernel may preprocess during tracing.
 Array = jax.Array | np.ndarray
-# Parameters of kernels: numbers, or arrays of them, which may be traced.
+# Parameters of kernels: numbers or arrays, which may be traced.
 Shift = int | Array
 Integers = np.integer | Shift
 Reals = np.floating | float | Integers
 
 
 def as_int32(value: Integers) -> Array:
-    """A number or an array as int32; a NumPy one unless it is JAX's."""
+    """Converts a number or an array to int32: to NumPy, unless it is a JAX array."""
     known = not isinstance(value, jax.Array)
     return np.asarray(value, np.int32) if known else value.astype(jnp.int32)
 
 
 class Precision(NamedTuple):
-    """The element types of a kernel of sums of products."""
+    """The element types of a kernel that computes sums of products."""
 
     weight: type
     input: type
@@ -45,7 +45,7 @@ class Precision(NamedTuple):
 
     @property
     def is_quantized(self) -> bool:
-        """Whether integers have zero points and a scale, rather than a Q format."""
+        """Whether integers have zero points and a scale, not a Q format."""
         return self.bias is np.int32
 
 
@@ -53,7 +53,7 @@ _FLOAT = Precision(np.float32, np.float32, np.float32, np.float32)
 _ASYM8U = Precision(np.uint8, np.uint8, np.int32, np.uint8)
 _SYM8S = Precision(np.int8, np.int8, np.int32, np.int8)
 
-# Weight x input, and for most kernels the output.
+# The names are <weight>x<input>, for most kernels with _<output>.
 PRECISIONS = {
     "16x16_16": Precision(np.int16, np.int16, np.int16, np.int16),
     "16x16_32": Precision(np.int16, np.int16, np.int16, np.int32),
@@ -79,19 +79,29 @@ PRECISIONS = {
 
 
 class Quant(NamedTuple):
-    """How a quantized kernel reads its operands and scales its result; all may be traced.
+    """The quantization parameters of a kernel; all may be traced.
 
-    An operand stands for operand + zero bias, so that its zero bias is minus its zero point; the
-    result is sum * out_multiplier / 2**31 * 2**out_shift + out_zero_bias.
+    The zero bias is added to an operand, so it is minus the zero point. The result is
+    sum * out_multiplier / 2**31 * 2**out_shift + out_zero_bias.
 
     Args:
-      input_zero_bias: of the input, or of the first vector; [-255, 0], or [-127, 128] if signed.
-      weight_zero_bias: of the weights, or of the first matrix; [-255, 0], or 0 if signed.
-      out_multiplier: Q31, above 0; one, or one for each output channel in per_chan kernels.
-      out_shift: bits in [-31, 31], positive to the left; as many as multipliers.
-      out_zero_bias: the zero point of the output, in its range.
-      input2_zero_bias: of the second vector.
-      weight2_zero_bias: of the second matrix.
+      input_zero_bias: zero bias of the input or the first vector; in [-255, 0], or [-127, 128] if
+        signed.
+      weight_zero_bias: zero bias of the weights or the first matrix; in [-255, 0], or 0 if signed.
+      out_multiplier: Q31, above 0; a scalar, or [channels] in per_chan kernels, where it may be 0.
+      out_shift: bits in [-31, 31], positive to the left; a scalar, or [channels] in per_chan
+        kernels.
+      out_zero_bias: zero point of the output, in its range.
+      input2_zero_bias: zero bias of the second vector.
+      weight2_zero_bias: zero bias of the second matrix.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> quant = kernels.Quant(0, 0, 2**30, 1, 0)  # a scale of 2**30 / 2**31 * 2 = 1
+      >>> weight, x = np.ones((1, 4), np.int8), np.int8([1, 2, 3, 4])
+      >>> kernels.matXvec_out_stride(weight, x, quant=quant).tolist()
+      [10]
     """
 
     input_zero_bias: Integers
@@ -114,7 +124,7 @@ def check_outputs(
     *,
     needs_bias: bool = True,
 ) -> None:
-    """Checks the bias of a kernel with `channels` results, and its shifts or its Quant."""
+    """Checks the bias of a kernel with `channels` outputs, and its shifts or its Quant."""
     types = PRECISIONS[precision]
     if needs_bias or bias is not None:
         check_array(kernel, "p_bias", bias, types.bias, (channels,))
@@ -133,7 +143,7 @@ def check_parameters(
     quant: Quant | None = None,
     per_channel: bool = False,
 ) -> None:
-    """Checks the shifts of a fixed-point kernel, or the Quant of one with `channels` results."""
+    """Checks the shifts of a fixed-point kernel, or the Quant of a quantized kernel."""
     low, high = (0, 0) if precision.is_float or precision.is_quantized else SHIFT
     check_range(kernel, "acc_shift", acc_shift, low, high)
     check_range(kernel, "bias_shift", bias_shift, low, high)

@@ -1,4 +1,4 @@
-"""Products of Q15 fractions, as the library's 16-bit multiplications give them."""
+"""Products of Q15 fractions, as in the library's 16-bit multiplications."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _MAXIMUM = 2**15 - 1
 
 
 def multiply_floor(a: jax.Array, b: jax.Array) -> jax.Array:
-    """a * b / 2**15, rounded down and saturated: -2**15 times itself is 0x7FFF.
+    """Computes a * b / 2**15, rounded down and saturated: -2**15 times -2**15 is 0x7FFF.
 
     Args:
       a: int16 or int32 in the range of int16, any shape.
-      b: the same, of the shape of `a`.
+      b: int16 or int32 in the range of int16, the shape of `a`.
 
     Returns:
       int32 in the range of int16, the shape of `a`.

@@ -1,7 +1,7 @@
-"""Products of int32 with fractions in Q31, which saturate; polynomials and reciprocals of them.
+"""Products of int32 with Q31 fractions, and polynomials and reciprocals in Q31.
 
-Products have 63 bits and are held in int64: CPUs and GPUs multiply two int32 to one in a single
-instruction.
+Products have 63 bits and are computed in int64: CPUs and GPUs have an instruction that multiplies
+two int32 to an int64.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NEWTON_STEPS = 2
 
 
 def multiply_floor(a: jax.Array, b: jax.Array) -> jax.Array:
-    """a * b / 2**31, rounded down: an integer times a Q31 fraction.
+    """Computes a * b / 2**31, rounded down: an integer times a Q31 fraction.
 
     Args:
       a: int32, any shape.
-      b: int32, a scalar or of the shape of `a`; not both are -2**31.
+      b: int32, a scalar or the shape of `a`; `a` and `b` are not both -2**31.
 
     Returns:
       int32, the shape of `a`.
@@ -39,22 +39,22 @@ def multiply_floor(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def multiply_half_up(a: jax.Array, b: jax.Array) -> jax.Array:
-    """`qformat.multiply_q31_half_up`."""
+    """Computes `qformat.multiply_q31_half_up`."""
     return (_narrow if is_recording() else qformat).multiply_q31_half_up(a, b)
 
 
 def multiply_half_away(a: jax.Array, b: jax.Array) -> jax.Array:
-    """`qformat.multiply_q31_half_away`."""
+    """Computes `qformat.multiply_q31_half_away`."""
     return (_narrow if is_recording() else qformat).multiply_q31_half_away(a, b)
 
 
 def multiply_add(a: jax.Array, b: jax.Array, c: Integers) -> jax.Array:
-    """c + a * b / 2**31, rounded half up and saturated once.
+    """Computes c + a * b / 2**31, rounded half up and saturated once.
 
     Args:
       a: int32, any shape.
       b: int32, the shape of `a`.
-      c: int32, a scalar or of the shape of `a`.
+      c: int32, a scalar or the shape of `a`.
 
     Returns:
       int32, the shape of `a`.
@@ -68,7 +68,7 @@ def multiply_add(a: jax.Array, b: jax.Array, c: Integers) -> jax.Array:
 
 
 def polynomial(coefficients: Iterable[Integers], x: jax.Array) -> jax.Array:
-    """A polynomial in Q31 by Horner's rule, rounded and saturated after each step.
+    """Evaluates a polynomial in Q31 by Horner's rule, rounded and saturated after each step.
 
     Args:
       coefficients: int32 scalars in Q31, highest power first.
@@ -85,11 +85,11 @@ def polynomial(coefficients: Iterable[Integers], x: jax.Array) -> jax.Array:
 
 
 def reciprocal_of_one_plus(t: jax.Array, seed: Iterable[Integers]) -> jax.Array:
-    """1 / (1 + t) by two steps of Newton's method.
+    """Computes 1 / (1 + t) by two steps of Newton's method.
 
     Args:
       t: int32 in Q31, not negative; any shape.
-      seed: int32 scalars in Q31: a polynomial that is near 1 / (1 + t), highest power first.
+      seed: int32 scalars in Q31, highest power first: a polynomial that approximates 1 / (1 + t).
 
     Returns:
       int32 in Q31, the shape of `t`.
@@ -102,5 +102,5 @@ def reciprocal_of_one_plus(t: jax.Array, seed: Iterable[Integers]) -> jax.Array:
 
 
 def one_less(x: jax.Array) -> jax.Array:
-    """1 - x in Q31, for int32 x above 0."""
+    """Computes 1 - x in Q31, for int32 x above 0."""
     return jnp.int32(2**31 - 1) - x + jnp.int32(1)

@@ -1,7 +1,7 @@
-"""Sums of products, and the way from a sum to an output.
+"""Sums of products, and the rescaling of sums to outputs.
 
-The sums are those of `tosajax.ops`, so that they take its exact routes. Operands that are NumPy
-arrays are constants, which those routes prepare.
+Sums use the exact routes of `tosajax.ops`. Operands that are NumPy arrays are constants, which
+these routes preprocess.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _ZERO = np.zeros(1, np.int8)
 
 
 def dot(weight: Array, inputs: Array, quant: Quant | None = None) -> jax.Array | Wide:
-    """Sums weight * inputs over the last axis of both, zero biases added first.
+    """Sums weight * inputs over the last axis of both, after adding zero biases.
 
     Args:
       weight: int8, uint8, int16 or float32, [N, K].
-      inputs: the same or, by int8 weights, int16; [M, K].
+      inputs: the type of `weight`, or int16 for int8 weights; [M, K].
       quant: the zero biases of quantized operands.
 
     Returns:
-      [M, N]: int32 for operands of 8 bits, which wraps, int64 for int16, or float32. Where calls
-      are recorded, `Wide` for int16.
+      [M, N]: int32, which wraps, for 8-bit operands, int64 for int16, or float32. While calls are
+      recorded, `Wide` for int16.
     """
     if weight.dtype == np.float32:
         return dot_rows(jnp.asarray(inputs), jnp.asarray(weight))
     if inputs.dtype == np.int16 and is_recording():
         return _narrow.rows(weight, inputs)
     if weight.dtype == np.int16:
-        # In this order, which transposes the smaller of the two and leaves the weights alone.
+        # This order transposes the inputs, which are smaller than the weights.
         return dot_int16(jnp.asarray(weight), jnp.asarray(inputs).T).T
     if inputs.dtype == np.int16:
         return dot_int16_int8(jnp.asarray(inputs), weight, _ZERO, b_axis=-1)
@@ -51,7 +51,7 @@ def dot(weight: Array, inputs: Array, quant: Quant | None = None) -> jax.Array |
 
 
 def as_int8(x: Array) -> Array:
-    """uint8 less 128, as int8; int8 as it is."""
+    """Converts uint8 to int8 by subtracting 128; int8 is unchanged."""
     if x.dtype != np.uint8:
         return x
     flipped = x ^ np.uint8(128)
@@ -60,7 +60,7 @@ def as_int8(x: Array) -> Array:
 
 
 def added(first: jax.Array | Wide, second: Any) -> jax.Array | Wide:
-    """The sum of two sums of one type."""
+    """Adds two sums of the same type."""
     if isinstance(first, Wide):
         return _narrow.add(first, second)
     with _x64.scope_of(first.dtype):
@@ -68,7 +68,7 @@ def added(first: jax.Array | Wide, second: Any) -> jax.Array | Wide:
 
 
 def zero_points(weight: Array, inputs: Array, quant: Quant | None) -> tuple[Array, Array]:
-    """The zero points of inputs and weights, of `as_int8` of them; [1], NumPy unless traced."""
+    """The zero points of `as_int8` of inputs and weights; [1], NumPy unless traced."""
     if quant is None:
         return np.zeros(1, inputs.dtype), np.zeros(1, weight.dtype)
     return (
@@ -80,13 +80,13 @@ def zero_points(weight: Array, inputs: Array, quant: Quant | None) -> tuple[Arra
 def finish_fixed(
     acc: jax.Array | Wide, bias: Array, acc_shift: Shift, bias_shift: Shift, out: type
 ) -> jax.Array:
-    """(acc + bias * 2**bias_shift) * 2**acc_shift in the output type.
+    """Computes (acc + bias * 2**bias_shift) * 2**acc_shift in the output type.
 
     Args:
       acc: int32, int64 or `Wide`, [..., N].
       bias: int8, int16, int32 or int64, [N].
-      acc_shift: a scalar; bits.
-      bias_shift: a scalar; bits.
+      acc_shift: a scalar; bits, positive to the left.
+      bias_shift: a scalar; bits, positive to the left.
       out: int8, int16 or int32, rounded half away from zero and saturated; or int64, floored.
 
     Returns:
@@ -103,19 +103,19 @@ def finish_fixed(
 
 
 def finish_quantized(acc: jax.Array, quant: Quant, out: type) -> jax.Array:
-    """Requantizes int32 sums [..., N] by one multiplier, or one for each of N channels."""
+    """Requantizes int32 sums [..., N] with one scale, or one for each of N channels."""
     multiplier, shift = (
         _by_channel(value, acc.ndim) for value in (quant.out_multiplier, quant.out_shift)
     )
     scaled = qformat.requantize(acc, multiplier, shift)
     info, zero_point = np.iinfo(out), jnp.asarray(as_int32(quant.out_zero_bias))
-    # Clipped before the addition, which cannot overflow then.
+    # Clips before the addition, which then cannot overflow.
     low, high = (jnp.int32(end) - zero_point for end in (info.min, info.max))
     return (lax.clamp(low, scaled, high) + zero_point).astype(out)
 
 
 def add_bias(acc: jax.Array, bias: Array | None) -> jax.Array:
-    """acc [..., N] + bias [N] of the same type, or no bias."""
+    """Adds a bias [N] of the same type, or None, to acc [..., N]."""
     if bias is None:
         return acc
     return acc + jnp.asarray(bias).reshape((1,) * (acc.ndim - 1) + (-1,))
@@ -129,7 +129,7 @@ def finish(
     bias_shift: Shift,
     quant: Quant | None,
 ) -> jax.Array:
-    """Sums [..., N] as the output of a precision; see `finish_fixed` and `finish_quantized`."""
+    """Converts sums [..., N] to the output; see `finish_fixed` and `finish_quantized`."""
     if isinstance(acc, Wide) or (quant is None and not precision.is_float):
         if bias is None:
             raise TypeError("sums in fixed point without a bias")
@@ -144,6 +144,6 @@ def _zero_point(x: Array, zero_bias: Integers) -> Array:
 
 
 def _by_channel(value: Integers, rank: int) -> Array:
-    """A scalar, or [N] along the last of `rank` axes; int32, NumPy unless traced."""
+    """Converts a scalar or [N] to int32; [N] is along the last of `rank` axes."""
     array = as_int32(value)
     return array.reshape((1,) * (rank - 1) + (-1,)) if array.ndim else array

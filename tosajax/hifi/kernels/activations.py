@@ -1,13 +1,12 @@
 """Activations of vectors ("Activation Kernels", guide 3.3).
 
-Fixed-point sigmoid, tanh and softmax read Q6.25. The guide gives their formats but no coefficients,
-so `activation` names a way to compute them: "fixed", with integers only; "ideal", the exact result
-correctly rounded, from float64; or the way of "fixed" with `ActivationCoefficients` of one's own.
-The coefficients of "fixed" are ours: its results may differ from the library's.
+Fixed-point sigmoid, tanh and softmax read Q6.25. The guide states their formats but not their
+coefficients, so `activation` selects the method: "fixed", with integers only; "ideal", the exact
+result correctly rounded, from float64; or user-defined `ActivationCoefficients` with the method of
+"fixed". The coefficients of "fixed" are tosajax's own: results may differ from the library's.
 
-By comparison of all 2**32 inputs, sigmoid and tanh in "fixed" never decrease as their input grows,
-and differ from "ideal" by one unit for at most 0.4 % of the inputs within [-12, 12], by nothing
-elsewhere.
+Over all 2**32 inputs, sigmoid and tanh in "fixed" are monotonic, and differ from "ideal" by one
+unit for at most 0.4 % of the inputs within [-12, 12]; elsewhere they are equal.
 """
 
 from __future__ import annotations
@@ -64,28 +63,29 @@ _INPUT = {
     "asym8s_16": np.int8,
 }
 _OUTPUT = {"32_32": np.int32, "32_16": np.int16, "32_8": np.int8}
-# The results of 32_32 are those of 32_16: the largest is also 0x7FFF.
+# 32_32 has the range of 32_16: the largest result is also 0x7FFF.
 _RANGE = {**_OUTPUT, "32_32": np.int16}
 _FRACTION = {"32_32": 15, "32_16": 15, "32_8": 7}
 _INPUT_UNIT = 2.0**-25
 _MAXIMUM = 2**31 - 1
-# Sums of exponentials are kept in Q8.23.
+# Sums of exponentials are in Q8.23.
 _SUM_SHIFT = 31 - 23
 
 
 class ActivationCoefficients(NamedTuple):
-    """The numbers of fixed-point sigmoid, tanh and softmax, int32 in Q31; all may be traced.
+    """The coefficients of fixed-point sigmoid, tanh and softmax, int32 in Q31; all may be traced.
 
-    e**-x is 2**-(e + f) with an integer e and a fraction f. A polynomial gives 2**-f; from
-    t = e**-x, sigmoid is 1 / (1 + t) and tanh, by e**-2x, (1 - t) / (1 + t). Two steps of Newton's
-    method give the reciprocal. Products are rounded half up and saturated after each step.
+    exp(-x) is computed as 2**-(n + f) with an integer n and a fraction f, where a polynomial
+    approximates 2**-f. Sigmoid is 1 / (1 + t) for t = exp(-x), tanh is (1 - t) / (1 + t) for
+    t = exp(-2x). Two steps of Newton's method compute the reciprocal. Products are rounded half up
+    and saturated after each step.
 
     Args:
-      sigmoid_scale: log2(e) / 4, from Q6.25 to e + f in Q23; also of softmax.
-      tanh_scale: log2(e) / 2, from Q6.25 to the e + f of twice the input.
+      sigmoid_scale: log2(e) / 4, scales x in Q6.25 to n + f in Q23; also used by softmax.
+      tanh_scale: log2(e) / 2, scales x in Q6.25 to n + f in Q23 for 2x.
       exponential: a polynomial for 2**-f, f in [0, 1); highest power first.
-      reciprocal: a polynomial for 1 / (1 + t), t in [0, 1], where Newton's method begins; highest
-        power first.
+      reciprocal: a polynomial for 1 / (1 + t), t in [0, 1], the initial value of Newton's method;
+        highest power first.
     """
 
     sigmoid_scale: Integers
@@ -94,7 +94,8 @@ class ActivationCoefficients(NamedTuple):
     reciprocal: Sequence[Integers] | Array
 
 
-# By tools/derive_activations.py: off by at most 2**-18.7, and by 1 / 99 before Newton's method.
+# From tools/derive_activations.py. The errors are at most 2**-18.7 for the exponential, and 1 / 99
+# for the reciprocal before Newton's method.
 FIXED = ActivationCoefficients(
     sigmoid_scale=774541002,
     tanh_scale=1549082005,
@@ -104,13 +105,21 @@ FIXED = ActivationCoefficients(
 
 
 class SigmoidQuant(NamedTuple):
-    """How sigmoid of asym8u reads its input; all may be traced.
+    """The input quantization parameters of asym8u sigmoid; all may be traced.
 
     Args:
-      zero_point: of the input, [0, 255].
-      input_range_radius: how far from the zero point the result is 0 or 255, [0, 255].
-      input_multiplier: Q31, not negative: with the shift from input to Q4.27.
+      zero_point: zero point of the input, in [0, 255].
+      input_range_radius: distance from the zero point beyond which the result is 0 or 255; in
+        [0, 255].
+      input_multiplier: Q31, not negative; scales, with the shift, the input to Q4.27.
       input_left_shift: bits in [-31, 31].
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> quant = kernels.SigmoidQuant(128, 100, input_multiplier=2**30, input_left_shift=20)
+      >>> kernels.sigmoid(np.uint8([0, 128, 255]), precision="asym8u_asym8u", quant=quant).tolist()
+      [0, 128, 255]
     """
 
     zero_point: Integers
@@ -120,12 +129,19 @@ class SigmoidQuant(NamedTuple):
 
 
 class SoftmaxQuant(NamedTuple):
-    """How quantized softmax reads its input; all may be traced.
+    """The input quantization parameters of quantized softmax; all may be traced.
 
     Args:
-      diffmin: below 0; elements further below the maximum than this count as 0.
+      diffmin: negative; an exponential counts as 0 if the element less the maximum is below this.
       input_left_shift: bits in [-31, 31].
-      input_multiplier: Q31, not negative: with the shift from input to Q5.26.
+      input_multiplier: Q31, not negative; scales, with the shift, the input to Q5.26.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> quant = kernels.SoftmaxQuant(diffmin=-100, input_left_shift=20, input_multiplier=2**30)
+      >>> kernels.softmax(np.int8([5, 5]), precision="asym8s_asym8s", quant=quant).tolist()
+      [0, 0]
     """
 
     diffmin: Integers
@@ -140,21 +156,27 @@ def sigmoid(
     activation: str | ActivationCoefficients = "fixed",
     quant: SigmoidQuant | None = None,
 ) -> jax.Array:
-    """1 / (1 + e**-x) (xa_nn_vec_sigmoid_*, guide 3.3.1).
+    """Computes 1 / (1 + e**-x) (xa_nn_vec_sigmoid_*, guide 3.3.1).
 
     Args:
-      x: int32 in Q6.25, float32 or uint8, by `precision`; any shape but an empty one.
+      x: int32 in Q6.25, float32 or uint8, by `precision`; any nonempty shape.
       precision: input _ output, one of SIGMOID.
       activation: "fixed", "ideal" or coefficients; fixed point only.
       quant: for asym8u_asym8u.
 
     Returns:
-      int32 in Q16.15, int16 in Q15, int8 in Q7, float32, or uint8 in units of 1/256; of the shape
-      of `x`. In Q16.15 the largest result is also 0x7FFF.
+      The shape of `x`: int32 in Q16.15, int16 in Q15, int8 in Q7, float32, or uint8 in units of
+      1/256. The largest result in Q16.15 is 0x7FFF, as in Q15.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.sigmoid(np.float32([0]), precision="f32_f32").tolist()
+      [0.5]
     """
     name = f"sigmoid {precision}"
     x = _checked(name, x, precision, SIGMOID)
@@ -175,20 +197,26 @@ def tanh(
     precision: str = "32_16",
     activation: str | ActivationCoefficients = "fixed",
 ) -> jax.Array:
-    """The hyperbolic tangent (xa_nn_vec_tanh_*, guide 3.3.2).
+    """Computes the hyperbolic tangent (xa_nn_vec_tanh_*, guide 3.3.2).
 
     Args:
-      x: int32 in Q6.25, or float32; any shape but an empty one.
+      x: int32 in Q6.25, or float32; any nonempty shape.
       precision: input _ output, one of TANH.
       activation: "fixed", "ideal" or coefficients; fixed point only.
 
     Returns:
-      int32 in Q16.15, int16 in Q15, int8 in Q7, or float32; of the shape of `x`. The largest
-      result in Q16.15 is 0x7FFF, as in Q15.
+      The shape of `x`: int32 in Q16.15, int16 in Q15, int8 in Q7, or float32. The largest result in
+      Q16.15 is 0x7FFF, as in Q15.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.tanh(np.float32([0]), precision="f32_f32").tolist()
+      [0.0]
     """
     name = f"tanh {precision}"
     x = _checked(name, x, precision, TANH)
@@ -207,10 +235,11 @@ def softmax(
     activation: str | ActivationCoefficients = "fixed",
     quant: SoftmaxQuant | None = None,
 ) -> jax.Array:
-    """e**x over the sum of all e**x (xa_nn_vec_softmax_*, guide 3.3.4).
+    """Computes softmax over the last axis (xa_nn_vec_softmax_*, guide 3.3.4).
 
-    In "fixed" the sum of exponentials, of which the largest is 1, saturates at 256: of 300 equal
-    inputs each gives 1/256. Up to that sum it differs from "ideal" by at most one unit.
+    In "fixed" the sum of exponentials, the largest of which is 1, saturates at 256: 300 equal
+    inputs give 1/256 each. Unless the sum saturates, results differ from "ideal" by at most one
+    unit.
 
     Args:
       x: int32 in Q6.25, float32, uint8 or int8, by `precision`; [..., vec_length].
@@ -219,12 +248,18 @@ def softmax(
       quant: for quantized precisions.
 
     Returns:
-      The shape of `x`: int32 in Q16.15, float32, uint8 in units of 1/256, int8 in the same
-      units less 128, or int16 in units of 1/65536 less 32768.
+      The shape of `x`: int32 in Q16.15, float32, uint8 in units of 1/256, int8 in units of 1/256
+      minus 128, or int16 in units of 1/65536 minus 32768.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.softmax(np.float32([1, 1]), precision="f32_f32").tolist()
+      [0.5, 0.5]
     """
     name = f"softmax {precision}"
     x = _checked(name, x, precision, SOFTMAX)
@@ -236,7 +271,7 @@ def softmax(
     if precision == "f32_f32":
         powers = lax.exp(x - jnp.max(x, axis=-1, keepdims=True))
         return powers / sum_last(powers)
-    # Differences are at most 0: positive ones have wrapped.
+    # Differences are at most 0; positive values have wrapped.
     below = x - jnp.max(x, axis=-1, keepdims=True)
     below = jnp.where(below > 0, jnp.int32(-(2**31)), below)
     if coefficients is None:
@@ -252,16 +287,23 @@ def relu(
 
     Args:
       x: int32 in Q6.25, float32, int16 or int8, by `precision`; any shape.
-      threshold: of "relu" only, a scalar in the format of the result; all is 0 by one below 0.
+      threshold: for "relu" only, a scalar in the format of the result; if negative, all results
+        are 0.
       kind: a key of RELU: "relu1" and "relu6" have the thresholds 1 and 6, "relu_std" none.
-      precision: input _ output, one of those that RELU has for `kind`.
+      precision: input _ output, one of RELU[kind].
 
     Returns:
-      The shape of `x`: int32 in Q16.15, rounded down, else the type of `x`.
+      The shape of `x`: int32 in Q16.15, rounded down, for 32_32, else the type of `x`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.relu(np.float32([-1, 2, 9]), 6.0, precision="f32_f32").tolist()
+      [0.0, 2.0, 6.0]
     """
     check_in("relu", "kind", kind, RELU)
     name = f"{kind} {precision}"
@@ -286,7 +328,7 @@ def activation_min_max(
     """Limits to [activation_min, activation_max] (xa_nn_vec_activation_min_max_*, guide 3.3.5).
 
     Args:
-      x: float32, uint8, int16 or int8, by `precision`; any shape but an empty one.
+      x: float32, uint8, int16 or int8, by `precision`; any nonempty shape.
       activation_min: a scalar in the range of `x`.
       activation_max: a scalar in the range of `x`, not below activation_min.
       precision: input _ output, one of ACTIVATION_MIN_MAX.
@@ -295,8 +337,14 @@ def activation_min_max(
       The type and shape of `x`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.activation_min_max(np.int16([-9, 0, 9]), -5, 5).tolist()
+      [-5, 0, 5]
     """
     name = f"activation_min_max {precision}"
     x = _checked(name, x, precision, ACTIVATION_MIN_MAX)
@@ -323,7 +371,7 @@ def _check_quant(name: str, precision: str, quant: object, kind: type) -> None:
 
 
 def _as_type_of(x: jax.Array, name: str, argument: str, value: Reals) -> jax.Array:
-    """A scalar in the type of `x`."""
+    """Checks a scalar, and converts it to the type of `x`."""
     if x.dtype == np.float32:
         check_number(name, argument, value)
     else:
@@ -345,10 +393,10 @@ def _coefficients(
 
 
 def _ideal(function: Callable[[Any], Any], x: jax.Array, precision: str) -> jax.Array:
-    """A function of Q6.25, correctly rounded.
+    """Computes a function of Q6.25, correctly rounded.
 
-    Of all int32 none but 0 gives a value nearer to the middle of two results than 3e-11 of a unit.
-    float64 is not off by as much there, so that its rounding is that of the exact value.
+    For every int32 except 0, the exact value is at least 3e-11 units from the midpoint of two
+    results. The error of float64 is smaller, so it rounds as the exact value does.
     """
     _check_not_recorded()
     info = np.iinfo(_RANGE[precision])
@@ -366,14 +414,14 @@ def _check_not_recorded() -> None:
 
 
 def _real(x: jax.Array) -> jax.Array:
-    """Q6.25 as float64, inside `_x64.scope()`."""
+    """Converts Q6.25 to float64; call it inside `_x64.scope()`."""
     return lax.convert_element_type(x, np.float64) * np.float64(_INPUT_UNIT)
 
 
 def _exponential(
     x: jax.Array, scale: Integers, coefficients: Sequence[Integers] | Array
 ) -> jax.Array:
-    """2**-|x * scale| in Q31, for a scale that gives Q23."""
+    """Computes 2**-|x * scale| in Q31, where x * scale is in Q23."""
     exponent = lax.abs(_q31.multiply_floor(x, jnp.asarray(scale, jnp.int32)))
     fraction = (exponent & jnp.int32((1 << 23) - 1)) << jnp.int32(31 - 23)
     power = _q31.polynomial(coefficients, fraction)
@@ -399,7 +447,7 @@ def _from_q31(value: jax.Array, precision: str) -> jax.Array:
 
 
 def _softmax_ideal(below: jax.Array) -> jax.Array:
-    """Softmax in Q16.15 of Q6.25 up to 0, by float64."""
+    """Computes softmax in Q16.15 from Q6.25 values <= 0, in float64."""
     _check_not_recorded()
     last = below.ndim - 1
     with _x64.scope():
@@ -410,7 +458,7 @@ def _softmax_ideal(below: jax.Array) -> jax.Array:
 
 
 def _softmax_fixed(below: jax.Array, coefficients: ActivationCoefficients) -> jax.Array:
-    """Softmax in Q16.15 of Q6.25 up to 0, by integers."""
+    """Computes softmax in Q16.15 from Q6.25 values <= 0, in integers."""
     last = below.ndim - 1
     powers = _exponential(below, coefficients.sigmoid_scale, coefficients.exponential)
     with _x64.scope():
@@ -433,7 +481,7 @@ def _sigmoid_asym8u(name: str, x: jax.Array, quant: SigmoidQuant) -> jax.Array:
     centred = x.astype(jnp.int32) - _int32(quant.zero_point)
     multiplier, shift = _int32(quant.input_multiplier), _int32(quant.input_left_shift)
     value = _gemmlowp.logistic(qformat.requantize(centred, multiplier, shift))
-    # uint8 does not hold 256.
+    # 256 does not fit uint8.
     result = jnp.minimum(qformat.shift_right_half_away(value, 31 - 8), jnp.int32(255))
     radius = _int32(quant.input_range_radius)
     result = jnp.where(centred < -radius, jnp.int32(0), result)
@@ -451,7 +499,7 @@ def _softmax_quantized(name: str, x: jax.Array, quant: SoftmaxQuant, precision: 
     scaled = qformat.requantize(below, multiplier, shift)
     counts = below >= _int32(quant.diffmin)
     powers = jnp.where(counts, _gemmlowp.exp_of_negative(scaled, integer_bits=5), jnp.int32(0))
-    # Q12.19, which has room for 4096 elements, and for 8192 unsigned.
+    # Q12.19: sums of up to 4096 elements fit, as unsigned integers up to 8192.
     terms = qformat.shift_right_half_away(powers, 12)
     total = jnp.sum(terms, axis=-1, keepdims=True, dtype=jnp.int32)
     # total is (1 + t) * 2**(31 - zeros), and the shift keeps t.

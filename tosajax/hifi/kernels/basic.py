@@ -40,14 +40,14 @@ _TYPES = {"asym8sxasym8s_asym8s": np.int8, "asym8uxasym8u_asym8u": np.uint8}
 
 @recorded_as("hifi.kernels.interpolation_q15")
 def interpolation_q15(ifact: Array, inp1: Array, inp2: Array) -> jax.Array:
-    """ifact * inp1 + (1 - ifact) * inp2 in Q15, with 0x7FFF for 1 (xa_nn_vec_interpolation_q15).
+    """Interpolates: ifact * inp1 + (1 - ifact) * inp2 in Q15 (xa_nn_vec_interpolation_q15).
 
-    Each product is rounded down and saturated to 16 bits ("Interpolation Kernel", guide 3.6.1).
-    The library also writes the result over inp1.
+    1 is 0x7FFF. Each product is rounded down and saturated to 16 bits ("Interpolation Kernel",
+    guide 3.6.1). The library also overwrites inp1 with the result.
 
     Args:
-      ifact: int16 in Q15, not negative, [num_elements], a multiple of 4. For a negative one
-        the factor of inp2 saturates at 0x7FFF.
+      ifact: int16 in Q15, not negative, [num_elements], a multiple of 4. If it is negative, the
+        factor of inp2 saturates at 0x7FFF.
       inp1: int16, the shape of `ifact`.
       inp2: int16, the shape of `ifact`.
 
@@ -55,8 +55,15 @@ def interpolation_q15(ifact: Array, inp1: Array, inp2: Array) -> jax.Array:
       int16, the shape of `ifact`; saturated.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> a, b = np.full(4, 1000, np.int16), np.full(4, 2000, np.int16)
+      >>> kernels.interpolation_q15(np.full(4, 2**14, np.int16), a, b).tolist()
+      [1499, 1499, 1499, 1499]
     """
     name = "interpolation_q15"
     check_array(name, "p_ifact", ifact, np.int16, (-1,))
@@ -78,23 +85,29 @@ def dot_prod(
     quant: Quant | None = None,
     overflow: str = "saturate",
 ) -> jax.Array:
-    """The dot products of pairs of vectors (xa_nn_dot_prod_*, guide 3.6.2).
+    """Computes the dot products of pairs of vectors (xa_nn_dot_prod_*, guide 3.6.2).
 
     Args:
       inp1: float32, or int16; [num_vecs, vec_length].
       inp2: the type and shape of `inp1`.
-      bias: int32, [num_vecs], for 16x16_asym8s, or none.
+      bias: int32, [num_vecs], for 16x16_asym8s, or None.
       precision: one of DOT_PROD.
-      quant: for 16x16_asym8s; only the zero bias of its output may differ from 0.
-      overflow: for 16x16_asym8s, of sums beyond int32: "saturate", as the library does with the
-        sum of products and again with the bias, or "wrap", as SVDF of TFLite Micro does.
+      quant: for 16x16_asym8s; zero biases of operands must be 0.
+      overflow: for sums beyond int32 with 16x16_asym8s: "saturate", as the library does for the
+        sum of products and again after adding the bias, or "wrap", as SVDF of TFLite Micro does.
 
     Returns:
       float32 or int8, [num_vecs].
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.dot_prod(np.float32([[1, 2]]), np.float32([[3, 4]])).tolist()
+      [11.0]
     """
     name = f"dot_prod {precision}"
     check_in(name, "precision", precision, DOT_PROD)
@@ -136,11 +149,11 @@ def elm_quantize(
     out_shift: Integers,
     out_multiplier: Integers,
 ) -> jax.Array:
-    """Scales to another type (xa_nn_elm_quantize_asym16s_asym8s, guide 3.6.3).
+    """Requantizes int16 to int8 (xa_nn_elm_quantize_asym16s_asym8s, guide 3.6.3).
 
     Args:
-      inp: int16, any shape but an empty one.
-      precision: the one of ELM_QUANTIZE.
+      inp: int16, any nonempty shape.
+      precision: the only one of ELM_QUANTIZE.
       inp_zero_bias: the zero point of the input, which this kernel subtracts; [-32768, 32767].
       out_zero_bias: the zero point of the output, [-128, 127].
       out_shift: bits in [-31, 31], positive to the left.
@@ -150,8 +163,17 @@ def elm_quantize(
       int8, the shape of `inp`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.elm_quantize(
+      ...     np.int16([100, 1000]),
+      ...     inp_zero_bias=0, out_zero_bias=0, out_shift=0, out_multiplier=2**30,
+      ... ).tolist()
+      [50, 127]
     """
     name = f"elm_quantize {precision}"
     check_in(name, "precision", precision, ELM_QUANTIZE)
@@ -163,18 +185,24 @@ def elm_quantize(
 
 
 def elm_floor(inp: Array, *, precision: str = "f32_f32") -> jax.Array:
-    """The largest integers that are not larger (xa_nn_elm_floor_f32_f32, guide 3.6.4).
+    """Rounds down to integers (xa_nn_elm_floor_f32_f32, guide 3.6.4).
 
     Args:
       inp: float32, any shape.
-      precision: the one of ELM_FLOOR.
+      precision: the only one of ELM_FLOOR.
 
     Returns:
       float32, the shape of `inp`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.elm_floor(np.float32([-1.5, 1.5])).tolist()
+      [-2.0, 1.0]
     """
     name = f"elm_floor {precision}"
     check_in(name, "precision", precision, ELM_FLOOR)
@@ -203,31 +231,44 @@ def elm_add(
 ) -> jax.Array:
     """Adds quantized vectors, as ADD of TFLite does (xa_nn_elm_add_*, guide 3.6.4).
 
-    Each input, its zero bias added, is shifted and scaled; the sum is scaled again.
+    Each input plus its zero bias is shifted and scaled; the sum is scaled again.
 
     Args:
-      inp1: int8 or uint8, by `precision`; any shape but an empty one.
+      inp1: int8 or uint8, by `precision`; any nonempty shape.
       inp2: the type and shape of `inp1`.
       precision: one of ELM_ADD.
       out_zero_bias: the zero point of the output, in its range.
       out_shift: bits in [-31, 31], positive to the left.
       out_multiplier: Q31, above 0.
-      out_activation_min: the least result, in the range of the output.
-      out_activation_max: the greatest result, above the least.
+      out_activation_min: the smallest result, in the range of the output.
+      out_activation_max: the largest result, above out_activation_min.
       inp1_zero_bias: minus a zero point, [-127, 128], or [-255, 0] for uint8.
-      inp1_shift: as out_shift, of the first input.
-      inp1_multiplier: as out_multiplier, of the first input.
-      inp2_zero_bias: as inp1_zero_bias.
-      inp2_shift: as inp1_shift.
-      inp2_multiplier: as inp1_multiplier.
-      left_shift: of both inputs before they are scaled; bits in [0, 31].
+      inp1_shift: shift of the first input; see out_shift.
+      inp1_multiplier: multiplier of the first input; see out_multiplier.
+      inp2_zero_bias: see inp1_zero_bias.
+      inp2_shift: shift of the second input; see out_shift.
+      inp2_multiplier: multiplier of the second input; see out_multiplier.
+      left_shift: left shift of both inputs before scaling; bits in [0, 31].
 
     Returns:
       The type and shape of `inp1`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> y = kernels.elm_add(
+      ...     np.int8([1, 100]), np.int8([2, 100]),
+      ...     out_zero_bias=0, out_shift=1, out_multiplier=2**30,
+      ...     out_activation_min=-128, out_activation_max=127,
+      ...     inp1_zero_bias=0, inp1_shift=1, inp1_multiplier=2**30,
+      ...     inp2_zero_bias=0, inp2_shift=1, inp2_multiplier=2**30, left_shift=0,
+      ... )
+      >>> y.tolist()
+      [3, 127]
     """
     name = f"elm_add {precision}"
     quant = Quant(0, 0, out_multiplier, out_shift, out_zero_bias)
@@ -263,23 +304,34 @@ def elm_mul(
     """Multiplies quantized vectors, as MUL of TFLite does (xa_nn_elm_mul_*, guide 3.6.4).
 
     Args:
-      inp1: int8 or uint8, by `precision`; any shape but an empty one.
+      inp1: int8 or uint8, by `precision`; any nonempty shape.
       inp2: the type and shape of `inp1`.
       precision: one of ELM_MUL.
       out_zero_bias: the zero point of the output, in its range.
       out_shift: bits in [-31, 31], positive to the left.
       out_multiplier: Q31, above 0.
-      out_activation_min: the least result, in the range of the output.
-      out_activation_max: the greatest result, above the least.
+      out_activation_min: the smallest result, in the range of the output.
+      out_activation_max: the largest result, above out_activation_min.
       inp1_zero_bias: minus a zero point, [-127, 128], or [-255, 0] for uint8.
-      inp2_zero_bias: as inp1_zero_bias.
+      inp2_zero_bias: see inp1_zero_bias.
 
     Returns:
       The type and shape of `inp1`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> y = kernels.elm_mul(
+      ...     np.int8([3, 100]), np.int8([2, 100]), out_zero_bias=0, out_shift=1,
+      ...     out_multiplier=2**30, out_activation_min=-128, out_activation_max=127,
+      ...     inp1_zero_bias=0, inp2_zero_bias=0,
+      ... )
+      >>> y.tolist()
+      [6, 127]
     """
     name = f"elm_mul {precision}"
     quant = Quant(0, 0, out_multiplier, out_shift, out_zero_bias)
@@ -292,7 +344,7 @@ def elm_mul(
 
 
 def _saturated_dot(inp1: jax.Array, inp2: jax.Array) -> jax.Array:
-    """Exact dot products of rows of int16, saturated to int32."""
+    """Computes exact dot products of int16 rows, saturated to int32."""
     products = inp1.astype(jnp.int32) * inp2.astype(jnp.int32)
     with _x64.scope():
         total = lax.reduce_sum(_x64.widen(products), (1,))
@@ -316,7 +368,7 @@ def _check_operands(
     quant: Quant,
     bounds: tuple[Integers, Integers],
 ) -> type:
-    """Checks two inputs and the parameters of the result; returns the type of all."""
+    """Checks two inputs and the output's parameters; returns their common type."""
     check_in(name, "precision", precision, _TYPES)
     dtype = _TYPES[precision]
     check_not_empty(name, "p_inp1", inp1, dtype)
@@ -344,6 +396,6 @@ def _check_scale(name: str, of: str, shift: Integers, multiplier: Integers) -> N
 
 def _check_zero_bias(name: str, argument: str, zero_bias: Integers, dtype: type) -> None:
     info = np.iinfo(dtype)
-    # Minus a zero point, as far as the guide allows it.
+    # The negatives of the zero points that the guide allows.
     low, high = (-127, 128) if info.min else (-255, 0)
     check_range(name, argument, zero_bias, low, high)

@@ -1,8 +1,8 @@
 """Convolutions of one image ("Convolution Kernels", guide 3.2).
 
-Images are cubes: DWH is [height, width, channels], WHD [channels, height, width]. Images are
-padded with the element that stands for 0: by `padding` at the top and the left, at the bottom and
-the right by as much as `out_size` asks for; a smaller one crops. Sums become outputs as in
+Images are cubes: DWH is [height, width, channels], WHD [channels, height, width]. Images are padded
+with the element that represents 0: by `padding` at the top and the left, and at the bottom and the
+right as `out_size` requires; a small `out_size` crops. Sums are rescaled to outputs as in
 `matxvec`.
 """
 
@@ -66,23 +66,30 @@ def conv2d_std(
     Args:
       inp: the input type of `precision`, [height, width, channels].
       ker: the kernel type, [out_channels, kernel_height, kernel_width, channels].
-      bias: [out_channels]; int16 by inputs of 16 bits, int8 by those of 8, int32 quantized, or
+      bias: [out_channels]; int16 for 16-bit inputs, int8 for 8-bit inputs, int32 quantized, or
         float32.
       precision: kernel x input, one of CONV2D; per_chan_* has a scale for each output channel.
-      strides: y, x; elements. In fixed point x is at most kernel_width.
+      strides: y, x; elements. In fixed point the x stride is at most kernel_width.
       padding: top, left; elements.
       out_size: height and width of the output.
-      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: the same for the bias.
+      acc_shift: shift of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: shift of the bias, bits in [-31, 31], positive to the left; fixed point only.
       quant: for quantized precisions.
-      out_format: of the output.
+      out_format: the format of the output.
 
     Returns:
       The input type, [out_height, out_width, out_channels], or channels first by `out_format`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x, ker = np.arange(9, dtype=np.int16).reshape(3, 3, 1), np.ones((1, 2, 2, 1), np.int16)
+      >>> kernels.conv2d_std(x, ker, np.int16([10]), out_size=(2, 2))[:, :, 0].tolist()
+      [[18, 22], [30, 34]]
     """
     name = f"conv2d_std {precision}"
     check_in(name, "precision", precision, CONV2D)
@@ -119,21 +126,28 @@ def conv1d_std(
     Args:
       inp: the input type of `precision`, [height, width, channels].
       ker: the kernel type, [out_channels, kernel_height, width, channels].
-      bias: [out_channels]; int16 by inputs of 16 bits, int8 by those of 8, or float32.
+      bias: [out_channels]; int16 for 16-bit inputs, int8 for 8-bit inputs, or float32.
       precision: kernel x input, one of CONV1D.
       stride: elements, at most kernel_height.
       padding: at the top; elements.
       out_height: height of the output.
-      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: the same for the bias.
+      acc_shift: shift of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: shift of the bias, bits in [-31, 31], positive to the left; fixed point only.
       out_format: "DWH" for [out_height, out_channels], "WHD" for [out_channels, out_height].
 
     Returns:
       The input type, in the order of `out_format`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x, ker = np.int16([1, 2, 3, 4]).reshape(2, 2, 1), np.ones((1, 1, 2, 1), np.int16)
+      >>> kernels.conv1d_std(x, ker, np.int16([10]), out_height=2).tolist()
+      [[13], [17]]
     """
     name = f"conv1d_std {precision}"
     check_in(name, "precision", precision, CONV1D)
@@ -174,30 +188,37 @@ def conv2d_depthwise(
     quant: Quant | None = None,
     inp_format: str = "DWH",
 ) -> jax.Array:
-    """Convolves each channel by itself with M kernels (xa_nn_conv2d_depthwise_*, guide 3.2.3.1).
+    """Convolves each channel separately with M kernels (xa_nn_conv2d_depthwise_*, guide 3.2.3.1).
 
     Args:
-      inp: the input type of `precision`, [height, width, channels]; or, as WHD,
+      inp: the input type of `precision`, [height, width, channels], or for WHD
         [channels, height, width].
-      ker: the kernel type, [kernel_height, kernel_width, channels * M]; or, as WHD,
-        [channels * M, kernel_height, kernel_width]. Channel d has kernels d * M and on.
-      bias: [channels * M]; int16 by inputs of 16 bits, int8 by those of 8, int32 quantized, or
+      ker: the kernel type, [kernel_height, kernel_width, channels * M], or for WHD
+        [channels * M, kernel_height, kernel_width]. The kernels of channel d start at d * M.
+      bias: [channels * M]; int16 for 16-bit inputs, int8 for 8-bit inputs, int32 quantized, or
         float32.
       precision: kernel x input, one of CONV2D; per_chan_* has a scale for each output channel.
       strides: y, x; elements, at most kernel_height and kernel_width.
       padding: top, left; elements.
       out_size: height and width of the output.
-      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: the same for the bias.
+      acc_shift: shift of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: shift of the bias, bits in [-31, 31], positive to the left; fixed point only.
       quant: for quantized precisions.
-      inp_format: of the input and the kernel.
+      inp_format: the format of the input and the kernel.
 
     Returns:
       The input type, [out_height, out_width, channels * M].
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x, ker = np.int16([1, 2, 3, 4]).reshape(1, 2, 2), np.ones((1, 2, 2), np.int16)
+      >>> kernels.conv2d_depthwise(x, ker, np.int16([10, 20]), out_size=(1, 1)).tolist()
+      [[[14, 26]]]
     """
     name = f"conv2d_depthwise {precision}"
     check_in(name, "precision", precision, CONV2D)
@@ -237,20 +258,27 @@ def conv2d_pointwise(
       inp: the input type of `precision`, [height, width, channels]; channels is a multiple of 4
         for 16x16, 8x16 and f32.
       ker: the kernel type, [out_channels, channels].
-      bias: [out_channels]; int16 by inputs of 16 bits, int8 by those of 8, int32 quantized, or
+      bias: [out_channels]; int16 for 16-bit inputs, int8 for 8-bit inputs, int32 quantized, or
         float32.
       precision: kernel x input, one of CONV2D; per_chan_* has a scale for each output channel.
-      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: the same for the bias.
+      acc_shift: shift of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: shift of the bias, bits in [-31, 31], positive to the left; fixed point only.
       quant: for quantized precisions.
-      out_format: of the output; WHD for 16x16, 8x16 and f32.
+      out_format: the format of the output; WHD for 16x16, 8x16 and f32.
 
     Returns:
       The input type, [out_channels, height, width], or channels last by `out_format`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x, ker = np.int16([1, 2, 3, 4]).reshape(1, 1, 4), np.ones((1, 4), np.int16)
+      >>> kernels.conv2d_pointwise(x, ker, np.int16([10])).tolist()
+      [[[20]]]
     """
     name = f"conv2d_pointwise {precision}"
     check_in(name, "precision", precision, CONV2D)
@@ -273,9 +301,9 @@ def _check_stride(name: str, axis: str, stride: int, kernel: int) -> None:
 
 
 def _convolve(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -> jax.Array | Wide:
-    """Sums of products over windows, [OH, OW, OC]; int32, int64 for int16, or float32.
+    """Sums products over windows, [OH, OW, OC]; int32, int64 for int16, or float32.
 
-    Where calls are recorded, `Wide` for int16.
+    While calls are recorded, `Wide` for int16.
     """
     if inp.dtype == np.int16 and is_recording():
         count = ker[0].size
@@ -286,11 +314,11 @@ def _convolve(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -
 
 
 def _convolve_int16(inp: Array, ker: Array, geometry: Geometry) -> jax.Array:
-    """Sums int16 by int16, as one convolution of int16 by int8 of the kernel's bytes.
+    """Convolves int16 with int16, as one convolution of int16 with the kernel's bytes in int8.
 
-    A weight is 256 * high + low + 128, with int8 for high and low. A kernel of ones sums each
-    window, for the share of the 128. Sums of n products by a byte are at most n * 2**22, and exact
-    in int64; so is their total, at most n * 2**31, for any n that memory holds.
+    A weight is 256 * high + low + 128, with int8 high and low. An additional kernel of ones sums
+    each window, for the term 128. Sums of n products with a byte are at most n * 2**22, and exact
+    in int64; so is the total, at most n * 2**31, for any n that fits memory.
     """
     out_channels = ker.shape[0]
     xp: Any = np if isinstance(ker, np.ndarray) else jnp
@@ -305,7 +333,7 @@ def _convolve_int16(inp: Array, ker: Array, geometry: Geometry) -> jax.Array:
 def _convolve_depthwise(
     inp: Array, ker: Array, quant: Quant | None, geometry: Geometry
 ) -> jax.Array | Wide:
-    """Sums over windows of each channel, [OH, OW, C * M], in the types of `_convolve`."""
+    """Sums products over windows of each channel, [OH, OW, C * M]; see `_convolve` for types."""
     if inp.dtype == np.int16 and is_recording():
         count = ker[:, :, 0, 0].size
         return _products(inp, ker, count, geometry, ops.depthwise_conv2d)
@@ -315,7 +343,7 @@ def _convolve_depthwise(
 
 
 def _convolve_depthwise_int16(inp: Array, ker: Array, geometry: Geometry) -> jax.Array:
-    """Sums int16 by int16, as a convolution by 2 * M kernels: high bytes, then low ones.
+    """Convolves int16 with int16, as a convolution with 2 * M kernels: high bytes, then low bytes.
 
     A weight is 256 * high + low, with low in [0, 255]: no wider than int8 less a zero point,
     which DEPTHWISE_CONV2D sums exactly.
@@ -337,7 +365,7 @@ def _products(
     geometry: Geometry,
     convolution: Callable[..., jax.Array],
 ) -> Wide:
-    """Sums of `count` products each of an int16 image, by convolutions of bytes."""
+    """Convolves an int16 image, with sums of `count` products, by convolutions of bytes."""
 
     def sums(inp: Array, ker: Array, input_zp: int, weight_zp: int) -> jax.Array:
         zero_points = np.asarray([input_zp], np.int8), np.asarray([weight_zp], np.int8)
@@ -354,7 +382,7 @@ def _operands(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -
 def _window(
     inp: Array, weight: Array, input_zp: Array, weight_zp: Array, geometry: Geometry
 ) -> dict[str, Any]:
-    """`_operands` with zero points."""
+    """The operands of CONV2D and DEPTHWISE_CONV2D, given zero points."""
     image, pad = _cropped(inp, geometry.pad) if is_recording() else (inp, geometry.pad)
     acc_type = _ACC_TYPES[image.dtype.type]
     return {
@@ -371,9 +399,9 @@ def _window(
 
 
 def _cropped(image: Array, pad: Sequence[int]) -> tuple[Array, tuple[int, ...]]:
-    """An image without what no window reads, and the padding left.
+    """Crops the rows and columns that no window reads; returns the image and nonnegative padding.
 
-    TOSA has no negative padding, by which the functions of `tosajax.ops` crop.
+    The functions of `tosajax.ops` crop with negative padding, which TOSA does not have.
     """
     top, bottom, left, right = pad
     height, width = image.shape[0] + min(bottom, 0), image.shape[1] + min(right, 0)
@@ -383,7 +411,7 @@ def _cropped(image: Array, pad: Sequence[int]) -> tuple[Array, tuple[int, ...]]:
 
 
 def _to_format(out: jax.Array, out_format: str) -> jax.Array:
-    """[..., channels] as it is, or with the channels first."""
+    """Converts [..., channels] to a format: unchanged for DWH, channels first for WHD."""
     if out_format == "DWH":
         return out
     return lax.transpose(out, (out.ndim - 1, *range(out.ndim - 1)))

@@ -30,25 +30,32 @@ def fully_connected(
     bias_shift: Shift = 0,
     quant: Quant | None = None,
 ) -> jax.Array:
-    """weight * inp + bias (xa_nn_fully_connected_*): `matXvec` of a single product.
+    """Computes weight * inp + bias (xa_nn_fully_connected_*), as `matXvec` with one product.
 
     Args:
       weight: the weight type of `precision`, [out_depth, weight_depth]; weight_depth is a multiple
         of 4 in fixed point, of 2 for floats.
       inp: the input type, [weight_depth].
-      bias: [out_depth]; int16 by inputs of 16 bits, int8 by those of 8, int32 quantized, or
+      bias: [out_depth]; int16 for 16-bit inputs, int8 for 8-bit inputs, int32 quantized, or
         float32.
       precision: one of FULLY_CONNECTED.
-      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: the same for the bias.
+      acc_shift: shift of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: shift of the bias, bits in [-31, 31], positive to the left; fixed point only.
       quant: for quantized precisions.
 
     Returns:
       The output type of `precision`, [out_depth].
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> weight, x = np.ones((1, 4), np.int16), np.int16([1, 2, 3, 4])
+      >>> kernels.fully_connected(weight, x, np.int16([10])).tolist()
+      [20]
     """
     name = f"fully_connected {precision}"
     check_in(name, "precision", precision, FULLY_CONNECTED)

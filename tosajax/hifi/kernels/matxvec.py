@@ -1,8 +1,8 @@
 """Matrix times vector, and its variants ("Matrix X Vector Multiplication Kernels", guide 3.1).
 
-In fixed point, sums are exact, the bias is shifted by bias_shift, the whole by acc_shift, and then
-rounded half away from zero and saturated; 64-bit results are floored. Quantized sums are scaled in
-two roundings, as in TFLite.
+In fixed point, sums are exact; the bias is shifted by bias_shift and added, the total is shifted by
+acc_shift, rounded half away from zero and saturated; 64-bit results are floored. Quantized sums are
+scaled with two roundings, as in TFLite.
 """
 
 from __future__ import annotations
@@ -58,26 +58,33 @@ def matXvec(
     bias_shift: Shift = 0,
     quant: Quant | None = None,
 ) -> jax.Array:
-    """mat1 * vec1 + mat2 * vec2 + bias (xa_nn_matXvec_*, guide 3.1.1).
+    """Computes mat1 * vec1 + mat2 * vec2 + bias (xa_nn_matXvec_*, guide 3.1.1).
 
     Args:
       mat1: the matrix type of `precision`, [rows, cols1].
       vec1: the vector type, [cols1].
-      mat2: the type of mat1, [rows, cols2]; None, like vec2, for a single product.
+      mat2: the type of mat1, [rows, cols2]; both mat2 and vec2 are None for a single product.
       vec2: the type of vec1, [cols2].
-      bias: [rows]; int16 by vectors of 16 bits, int8 by those of 8, int32 quantized, or float32.
-        Only quantized and float kernels take None.
+      bias: [rows]; int16 for 16-bit vectors, int8 for 8-bit vectors, int32 quantized, or float32.
+        None is legal for quantized and float kernels only.
       precision: matrix x vector _ output, one of MATXVEC.
-      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: the same for the bias.
+      acc_shift: shift of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: shift of the bias, bits in [-31, 31], positive to the left; fixed point only.
       quant: for quantized precisions.
 
     Returns:
       The output type of `precision`, [rows].
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> weight, x = np.ones((1, 4), np.int16), np.int16([1, 2, 3, 4])
+      >>> kernels.matXvec(weight, x, bias=np.int16([10])).tolist()
+      [20]
     """
     name = f"matXvec {precision}"
     check_in(name, "precision", precision, MATXVEC)
@@ -103,26 +110,36 @@ def matXvec_fused(
     bias_shift: Shift = 0,
     activation: str | ActivationCoefficients = "fixed",
 ) -> jax.Array:
-    """`matXvec` to Q6.25, then an activation (xa_nn_matXvec_*_tanh and _sigmoid, guide 3.1.2).
+    """Computes `matXvec` in Q6.25, then an activation (guide 3.1.2).
+
+    These are the library's functions xa_nn_matXvec_*_tanh and xa_nn_matXvec_*_sigmoid.
 
     Args:
       mat1: the matrix type of `precision`, [rows, cols1].
       vec1: the vector type, [cols1].
-      mat2: the type of mat1, [rows, cols2]; None, like vec2, for a single product.
+      mat2: the type of mat1, [rows, cols2]; both mat2 and vec2 are None for a single product.
       vec2: the type of vec1, [cols2].
-      bias: [rows]; int16 or int64 by vectors of 16 bits, int8 or int32 by those of 8, or float32.
+      bias: [rows]; int16 or int64 for 16-bit vectors, int8 or int32 for 8-bit vectors, or float32.
       function: "tanh" or "sigmoid".
       precision: matrix x vector _ output, one of FUSED.
-      acc_shift: of the sum to Q6.25, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: the same for the bias.
-      activation: how fixed-point activations are computed; see `kernels.activations`.
+      acc_shift: shift from the sum to Q6.25, bits in [-31, 31], positive to the left; fixed point
+        only.
+      bias_shift: shift of the bias, bits in [-31, 31], positive to the left; fixed point only.
+      activation: the method of computing fixed-point activations; see `kernels.activations`.
 
     Returns:
       int16 in Q15, int8 in Q7, or float32; [rows].
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> weight, x = np.ones((1, 4), np.int16), np.zeros(4, np.int16)
+      >>> kernels.matXvec_fused(weight, x, bias=np.int16([0]), function="tanh").tolist()
+      [0]
     """
     name = f"matXvec {precision} {function}"
     check_in(name, "precision", precision, FUSED)
@@ -152,22 +169,30 @@ def matXvec_batch(
     acc_shift: Shift = 0,
     bias_shift: Shift = 0,
 ) -> jax.Array:
-    """mat1 * vector + bias for each vector (xa_nn_matXvec_batch_*, guide 3.1.3).
+    """Computes mat1 * vector + bias for each vector (xa_nn_matXvec_batch_*, guide 3.1.3).
 
     Args:
-      mat1: the matrix type of `precision`, [rows, cols1]; cols1 a multiple of 4, of 2 for floats.
+      mat1: the matrix type of `precision`, [rows, cols1]; cols1 is a multiple of 4, or of 2 for
+        floats.
       vec1: the vector type, [vec_count, cols1].
-      bias: [rows]; int16 by vectors of 16 bits, int8 by those of 8, or float32.
+      bias: [rows]; int16 for 16-bit vectors, int8 for 8-bit vectors, or float32.
       precision: matrix x vector _ output, one of BATCH.
-      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: the same for the bias.
+      acc_shift: shift of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: shift of the bias, bits in [-31, 31], positive to the left; fixed point only.
 
     Returns:
       The output type of `precision`, [vec_count, rows].
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> weight, x = np.ones((1, 4), np.float32), np.float32([[1, 2, 3, 4], [5, 6, 7, 8]])
+      >>> kernels.matXvec_batch(weight, x, np.float32([10]), precision="f32xf32_f32").tolist()
+      [[20.0], [36.0]]
     """
     name = f"matXvec_batch {precision}"
     check_in(name, "precision", precision, BATCH)
@@ -191,23 +216,30 @@ def matmul(
     bias_shift: Shift = 0,
     quant: Quant | None = None,
 ) -> jax.Array:
-    """mat1 * mat2 + bias, one bias for each row (xa_nn_matmul_*, guide 3.1.4).
+    """Computes mat1 * mat2 + bias, with a bias for each row (xa_nn_matmul_*, guide 3.1.4).
 
     Args:
       mat1: the matrix type of `precision`, [rows, cols].
-      mat2: the vector type, [cols, vec_count]; the library stores it by columns.
-      bias: [rows]; int8, or int32 for quantized precisions, which also take None.
+      mat2: the vector type, [cols, vec_count]; the library stores it column-major.
+      bias: [rows]; int8, or for quantized precisions int32 or None.
       precision: one of MATMUL; per_chan_* has a multiplier and a shift for each row.
-      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: the same for the bias.
+      acc_shift: shift of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: shift of the bias, bits in [-31, 31], positive to the left; fixed point only.
       quant: for quantized precisions.
 
     Returns:
       The output type of `precision`, [rows, vec_count].
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> a, b = np.int8([[1, 2, 3, 4]]), np.int8([[1, 0], [1, 0], [1, 0], [1, 1]])
+      >>> kernels.matmul(a, b, np.int8([10])).tolist()
+      [[20, 14]]
     """
     name = f"matmul {precision}"
     check_in(name, "precision", precision, MATMUL)
@@ -229,23 +261,31 @@ def matXvec_out_stride(
     precision: str = "sym8sxasym8s_16",
     quant: Quant,
 ) -> jax.Array:
-    """mat1 * vec1 + bias, scaled to int16 (xa_nn_matXvec_out_stride_sym8sxasym8s_16, guide 3.1.5).
+    """Computes mat1 * vec1 + bias, scaled to int16 (xa_nn_matXvec_out_stride_*, guide 3.1.5).
 
-    The library's out_stride, where it stores a row, has no effect on values.
+    The library's out_stride determines where it stores results, and does not affect values.
 
     Args:
       mat1: int8, [rows, cols1].
       vec1: int8, [cols1].
-      bias: int32, [rows], or none.
-      precision: the one of OUT_STRIDE.
-      quant: only the zero bias of its input may differ from 0.
+      bias: int32, [rows], or None.
+      precision: the only one of OUT_STRIDE.
+      quant: the zero bias of the output must be 0.
 
     Returns:
       int16, [rows].
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> quant = kernels.Quant(0, 0, 2**30, 1, 0)
+      >>> weight, x = np.ones((1, 4), np.int8), np.int8([1, 2, 3, 4])
+      >>> kernels.matXvec_out_stride(weight, x, quant=quant).tolist()
+      [10]
     """
     name = f"matXvec_out_stride {precision}"
     check_in(name, "precision", precision, OUT_STRIDE)
@@ -279,7 +319,7 @@ def _check_operands(
 def _sums(
     mat1: Array, vec1: Array, mat2: Array | None, vec2: Array | None, quant: Quant | None
 ) -> jax.Array | Wide:
-    """The sums of one or two products, [1, rows]."""
+    """Computes the sum of one or two products, [1, rows]."""
     first = dot(mat1, vec1[None], quant)
     if mat2 is None or vec2 is None:
         return first

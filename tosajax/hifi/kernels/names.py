@@ -1,7 +1,7 @@
-"""The library's names, each with the function here that computes it, and its arguments.
+"""The library's function names, with the kernel that computes each and the keywords it fixes.
 
-A library function is its `row.function` with the keywords `row.fixed`; it takes logical arrays and
-the other keywords, not the library's pointers, sizes and strides.
+A library function is `row.function` with the keywords `row.fixed`; it takes arrays and keywords,
+not the library's pointers, sizes and strides.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tosajax.hifi.kernels.dense import FULLY_CONNECTED, fully_connected
 
 
 class Family(NamedTuple):
-    """Library functions that differ in their precision alone.
+    """Library functions that differ only in their precision.
 
     Args:
-      name: of the functions, {} standing for the precision.
-      section: of the guide.
-      function: the one that computes them.
-      precisions: as in the names; empty for a name without one.
-      fixed: further keywords.
+      name: the functions' name, with {} for the precision.
+      section: the section of the guide.
+      function: the kernel that computes them.
+      precisions: the precisions in the names; empty for a name without one.
+      fixed: further keywords that the name implies.
     """
 
     name: str
@@ -39,10 +39,10 @@ class LibraryFunction(NamedTuple):
     """A function of the library.
 
     Args:
-      name: in the library.
-      section: of the guide.
-      function: the one that computes it.
-      fixed: its keywords that the name implies.
+      name: the name in the library.
+      section: the section of the guide.
+      function: the kernel that computes it.
+      fixed: the kernel's keywords that the name implies.
     """
 
     name: str
@@ -99,7 +99,7 @@ FAMILIES = (
     Family("xa_nn_dot_prod_{}", "3.6.2", basic.dot_prod, basic.DOT_PROD),
     Family("xa_nn_elm_quantize_{}", "3.6.3", basic.elm_quantize, basic.ELM_QUANTIZE),
     Family("xa_nn_elm_floor_{}", "3.6.4", basic.elm_floor, basic.ELM_FLOOR),
-    # Sums and products of asym8u are in the library, but not in the guide.
+    # The library also has asym8u additions and multiplications, which the guide omits.
     Family("xa_nn_elm_add_{}", "3.6.4", basic.elm_add, basic.ELM_ADD[:1]),
     Family("xa_nn_elm_mul_{}", "3.6.4", basic.elm_mul, basic.ELM_MUL[:1]),
 )
@@ -124,14 +124,22 @@ NAMES = {row.name: row for family in FAMILIES for row in _functions(family)}
 
 @functools.cache
 def library_function(name: str) -> Callable[..., Any]:
-    """The function of a name of the library, its precision fixed; KeyError for other names."""
+    """The kernel for a name of the library, with its keywords fixed; KeyError for other names.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> floor = kernels.library_function("xa_nn_elm_floor_f32_f32")
+      >>> floor(np.float32([-1.5, 1.5])).tolist()
+      [-2.0, 1.0]
+    """
     row = NAMES[name]
 
     def function(*args: Any, **kwargs: Any) -> Any:
         return row.function(*args, **kwargs, **row.fixed)
 
     function.__name__ = function.__qualname__ = name
-    # Where pickle finds it.
+    # The module where pickle finds it.
     function.__module__ = __package__ or ""
     function.__doc__ = _doc(row)
     function.__signature__ = _signature(row)  # type: ignore[attr-defined]
@@ -139,7 +147,7 @@ def library_function(name: str) -> Callable[..., Any]:
 
 
 def _signature(row: LibraryFunction) -> inspect.Signature:
-    """The signature of the family, without the keywords that the name fixes."""
+    """The kernel's signature without the keywords that the name fixes."""
     whole = inspect.signature(row.function)
     return whole.replace(
         parameters=[p for p in whole.parameters.values() if p.name not in row.fixed]
@@ -147,7 +155,7 @@ def _signature(row: LibraryFunction) -> inspect.Signature:
 
 
 def _doc(row: LibraryFunction) -> str:
-    """The docstring of the family, without the arguments that the name fixes."""
+    """The kernel's docstring without the arguments that the name fixes."""
     doc = inspect.getdoc(row.function) or ""
     for argument in row.fixed:
         doc = re.sub(rf"^  {argument}: .*\n(?:    .*\n)*", "", doc, flags=re.MULTILINE)

@@ -1,8 +1,8 @@
 """Pooling of one image ("Pooling Kernels", guide 3.4).
 
-Images are cubes: DWH is [height, width, channels], WHD [channels, height, width]; the result is of
-the same format. `padding` counts at the top and the left; at the bottom and the right an image is
-extended, or cropped, as far as the windows of `out_size` reach.
+Images are cubes: DWH is [height, width, channels], WHD [channels, height, width]; the result has
+the same format. `padding` applies to the top and the left; at the bottom and the right an image is
+extended, or cropped, to the end of the last window of `out_size`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tosajax.ops.recording import recorded_as
 POOL = ("8", "16", "f32", "asym8u")
 
 _DTYPE = {"8": np.int8, "16": np.int16, "f32": np.float32, "asym8u": np.uint8}
-# Longest sides of windows of integers.
+# The largest height and width of windows of integers.
 _LONGEST = 256
 
 
@@ -41,28 +41,34 @@ def avgpool(
     out_size: Sequence[int],
     data_format: str = "DWH",
 ) -> jax.Array:
-    """Averages the elements of the image that are in each window (xa_nn_avgpool_*, guide 3.4.1).
+    """Averages the image elements in each window (xa_nn_avgpool_*, guide 3.4.1).
 
-    Sums of integers are multiplied by a reciprocal in Q31, which has 24 significant bits, and
-    rounded half away from zero. Windows outside the image give 0.
+    Integer sums are multiplied by a Q31 reciprocal with 24 significant bits, and rounded half away
+    from zero. Windows outside the image give 0.
 
     Args:
       inp: int8, int16, float32 or uint8, by `precision`; [height, width, channels], or
         channels first by `data_format`.
       precision: one of POOL.
-      kernel: height and width of the window, at most those of the image, and at most 256 for
-        integers.
+      kernel: height and width of the window, at most the image's, and at most 256 for integers.
       strides: y, x; elements.
       padding: top, left; elements.
       out_size: height and width of the output.
-      data_format: of the image and of the output.
+      data_format: the format of the image and of the output.
 
     Returns:
       The type of `inp`, [out_height, out_width, channels], or channels first by `data_format`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x = np.int8([1, 3, 5, 8]).reshape(1, 4, 1)
+      >>> kernels.avgpool(x, kernel=(1, 2), strides=(1, 2), out_size=(1, 2)).tolist()
+      [[[2], [7]]]
     """
     name = f"avgpool {precision}"
     image = _image(name, inp, precision, data_format)
@@ -74,7 +80,7 @@ def avgpool(
     rows, columns = _extents(shape, image.shape)
     if precision == "f32":
         total = sweep(image, shape, 0, lax.add, jnp.float32)
-        # Where nothing is counted, nothing was summed.
+        # The sum is 0 where the count is 0.
         count = np.maximum(rows[:, None] * columns, 1)
         result = total / jnp.asarray(count[None, ..., None], jnp.float32)
     else:
@@ -97,24 +103,32 @@ def maxpool(
 ) -> jax.Array:
     """Takes the maximum of windows (xa_nn_maxpool_*, guide 3.4.2), as MAX_POOL2D of TOSA does.
 
-    Windows outside the image give the least value of the type, for floats minus infinity.
+    Windows outside the image give the minimum of the type, for floats minus infinity.
 
     Args:
       inp: int8, int16, float32 or uint8, by `precision`; [height, width, channels], or
         channels first by `data_format`.
       precision: one of POOL.
-      kernel: height and width of the window. The guide, not the library, limits them to the image.
+      kernel: height and width of the window. The guide limits them to the image's; the library
+        does not.
       strides: y, x; elements.
       padding: top, left; elements.
       out_size: height and width of the output.
-      data_format: of the image and of the output.
+      data_format: the format of the image and of the output.
 
     Returns:
       The type of `inp`, [out_height, out_width, channels], or channels first by `data_format`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x = np.int8([1, 3, 5, 8]).reshape(1, 4, 1)
+      >>> kernels.maxpool(x, kernel=(1, 2), strides=(1, 2), out_size=(1, 2)).tolist()
+      [[[3], [8]]]
     """
     name = f"maxpool {precision}"
     image = _image(name, inp, precision, data_format)
@@ -126,7 +140,7 @@ def maxpool(
 
 
 def _image(name: str, inp: Array, precision: str, data_format: str) -> jax.Array:
-    """The cube as [N, H, W, C] without moving its elements: planes are images of one channel."""
+    """Reshapes a cube to [N, H, W, C]; for WHD, planes become images of one channel."""
     check_in(name, "precision", precision, POOL)
     check_in(name, "inp_data_format", data_format, FORMATS)
     check_array(name, "p_inp", inp, _DTYPE[precision], (-1, -1, -1))
@@ -135,7 +149,7 @@ def _image(name: str, inp: Array, precision: str, data_format: str) -> jax.Array
 
 
 def _cube(image: jax.Array, data_format: str) -> jax.Array:
-    """`_image` undone."""
+    """Reshapes to a cube, the inverse of `_image`."""
     return image[0] if data_format == "DWH" else image[..., 0]
 
 
@@ -156,7 +170,7 @@ def _window_of(
 
 
 def _extents(shape: _window.Window, lengths: Sequence[int]) -> list[np.ndarray]:
-    """How many rows, and how many columns, of the image each window covers; [OH] and [OW]."""
+    """The numbers of image rows [OH], and of image columns [OW], that windows cover."""
     found = []
     for length, n, size, stride, (low, _) in zip(
         lengths[1:3], shape.out(lengths), shape.size, shape.stride, shape.pad, strict=True
@@ -168,10 +182,10 @@ def _extents(shape: _window.Window, lengths: Sequence[int]) -> list[np.ndarray]:
 
 
 def _reciprocals(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """1 / (rows * columns) in Q31 as int32, 0 where either is 0; [OH, OW]."""
+    """Computes 1 / (rows * columns) in Q31 as int32, 0 where either is 0; [OH, OW]."""
     table = np.zeros(_LONGEST + 1, np.uint64)
     counts = np.arange(1, _LONGEST + 1, dtype=np.float32)
-    # The quotients are rounded to float32, and these are integers.
+    # Quotients are rounded to float32; the results are integers.
     table[1:] = (np.float32(2**31) / counts).astype(np.uint64)
     share = (table[rows][:, None] * table[columns]) >> np.uint64(31)
     return np.minimum(share, np.uint64(2**31 - 1)).astype(np.int32)

@@ -1,7 +1,7 @@
-"""Sizes of scratch memory, for callers that allocate it as for the library.
+"""Sizes of scratch memory, for programs that allocate it as the library requires.
 
-Nothing here uses scratch memory. `conv1d_std_getsize` is the library's number; the others are
-bounds on the elements that a kernel reads, with padding, at 4 bytes each.
+tosajax does not use scratch memory. `conv1d_std_getsize` returns the library's number; all others
+return bounds: 4 bytes for each element that a kernel reads, including padding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ALIGNMENT = 16
 def conv1d_std_getsize(
     kernel_height: int, input_width: int, input_channels: int, input_precision: int
 ) -> int:
-    """Bytes of scratch memory that conv1d_std asks for (xa_nn_conv1d_std_getsize, guide 3.2.2).
+    """The bytes of scratch memory that conv1d_std needs (xa_nn_conv1d_std_getsize, guide 3.2.2).
 
     Args:
       kernel_height: elements.
@@ -31,8 +31,13 @@ def conv1d_std_getsize(
       Bytes, the library's number.
 
     Raises:
-      TypeError: an argument that is not an integer.
-      NNLibParamError: an unknown precision.
+      TypeError: an argument is not an integer.
+      NNLibParamError: the precision is unknown.
+
+    Example:
+      >>> from tosajax.hifi import kernels
+      >>> kernels.conv1d_std_getsize(3, 8, 4, 16)
+      227
     """
     check_integers("conv1d_std_getsize", locals())
     _check_precision("conv1d_std_getsize", "input_precision", input_precision, (8, 16, -1))
@@ -50,7 +55,7 @@ def conv2d_std_getsize(
     out_height: int,
     input_precision: int,
 ) -> int:
-    """Bytes that hold the columns under a kernel (xa_nn_conv2d_std_getsize, guide 3.2.1).
+    """The bytes for the columns under a kernel (xa_nn_conv2d_std_getsize, guide 3.2.1).
 
     Args:
       input_height: elements.
@@ -66,8 +71,13 @@ def conv2d_std_getsize(
       Bytes, a bound.
 
     Raises:
-      TypeError: an argument that is not an integer.
-      NNLibParamError: an unknown precision.
+      TypeError: an argument is not an integer.
+      NNLibParamError: the precision is unknown.
+
+    Example:
+      >>> from tosajax.hifi import kernels
+      >>> kernels.conv2d_std_getsize(8, 4, 3, 3, 1, 1, 8, 16)
+      496
     """
     check_integers("conv2d_std_getsize", locals())
     _check_precision("conv2d_std_getsize", "input_precision", input_precision, _BYTES)
@@ -91,7 +101,7 @@ def conv2d_depthwise_getsize(
     circ_buf_precision: int,
     inp_data_format: int,
 ) -> int:
-    """Bytes that hold the image and the kernel (xa_nn_conv2d_depthwise_getsize, guide 3.2.3.1).
+    """The bytes for the image and the kernel (xa_nn_conv2d_depthwise_getsize, guide 3.2.3.1).
 
     Args:
       input_height: elements.
@@ -113,8 +123,13 @@ def conv2d_depthwise_getsize(
       Bytes, a bound.
 
     Raises:
-      TypeError: an argument that is not an integer.
-      NNLibParamError: an unknown precision or format.
+      TypeError: an argument is not an integer.
+      NNLibParamError: the precision or format is unknown.
+
+    Example:
+      >>> from tosajax.hifi import kernels
+      >>> kernels.conv2d_depthwise_getsize(8, 8, 4, 3, 3, 1, 1, 1, 1, 1, 8, 8, 16, 0)
+      2128
     """
     check_integers("conv2d_depthwise_getsize", locals())
     name = "conv2d_depthwise_getsize"
@@ -143,12 +158,12 @@ def pool_getsize(
     inp_data_format: int,
     out_data_format: int,
 ) -> int:
-    """Bytes that hold an image (xa_nn_avgpool_getsize and xa_nn_maxpool_getsize, guide 3.4).
+    """The bytes for an image (xa_nn_avgpool_getsize and xa_nn_maxpool_getsize, guide 3.4).
 
     Args:
       input_channels: elements.
       inp_precision: 8, 16, -1 for float32 or -3 for asym8u.
-      out_precision: the same.
+      out_precision: equal to inp_precision.
       input_height: elements.
       input_width: elements.
       kernel_height: elements.
@@ -160,14 +175,19 @@ def pool_getsize(
       out_height: elements.
       out_width: elements.
       inp_data_format: 0 for DWH, 1 for WHD.
-      out_data_format: the same.
+      out_data_format: equal to inp_data_format.
 
     Returns:
       Bytes, a bound.
 
     Raises:
-      TypeError: an argument that is not an integer.
-      NNLibParamError: an unknown precision or format, or two that differ.
+      TypeError: an argument is not an integer.
+      NNLibParamError: a precision or format is unknown, or differs between input and output.
+
+    Example:
+      >>> from tosajax.hifi import kernels
+      >>> kernels.pool_getsize(4, 8, 8, 8, 8, 2, 2, 2, 2, 0, 0, 4, 4, 0, 0)
+      1040
     """
     check_integers("pool_getsize", locals())
     name = "pool_getsize"
@@ -182,7 +202,7 @@ def pool_getsize(
 
 
 def extent(length: int, kernel: int, stride: int, padding: int, out: int) -> int:
-    """The length of an axis with its padding, and as far as all windows reach."""
+    """The length of an axis with its padding, up to the end of the last window."""
     return max(padding + length, kernel + (out - 1) * stride)
 
 

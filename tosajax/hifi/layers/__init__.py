@@ -1,11 +1,11 @@
 """The layers GRU, LSTM and CNN: pure functions, and their C functions.
 
 `gru_step`, `gru_scan`, `lstm_step`, `lstm_scan` and `cnn_apply` compute the library's equations in
-integers, for one sequence or one image; `jax.vmap` makes batches. By default sigmoid and tanh have
-coefficients of our own, so that GRU and LSTM may differ from the library; see docs/hifi.md. The
-functions named *_float compute the same equations in floats. `tosajax.hifi.training` has layers
-with the integers of the former and the gradients of the latter. The functions named xa_nnlib_* are
-those of C, from `tosajax.hifi.capi.layers`; they return codes.
+integers, for one sequence or one image; `jax.vmap` adds a batch axis. By default sigmoid and tanh
+use tosajax's own coefficients, so that GRU and LSTM may differ from the library; see docs/hifi.md.
+The functions named *_float compute the same equations in floats. `tosajax.hifi.training` has layers
+with the integer results and the gradients of the float functions. The functions named xa_nnlib_*
+are the C functions, from `tosajax.hifi.capi.layers`; they return error codes.
 """
 
 from __future__ import annotations

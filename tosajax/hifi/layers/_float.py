@@ -1,6 +1,7 @@
-"""The recurrent layers in floats: the equations of the library without rounding.
+"""The recurrent layers in floats: the library's equations without rounding.
 
-Weights, state and inputs are real numbers, in one float type and in the shapes of `gru` and `lstm`.
+Weights, state and inputs are real numbers of one float type, with the same shapes as in `gru` and
+`lstm`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tosajax.hifi.layers.lstm import LSTMState, LSTMWeights
 def gru_step_float(
     weights: GRUWeights, state: GRUState, x: jax.Array, *, update: Update = "library"
 ) -> tuple[GRUState, jax.Array]:
-    """`gru_step` in floats; shapes, `update` and results are the same."""
+    """Computes `gru_step` in floats; shapes, `update` and results are the same."""
     _check("gru_step_float", (weights, GRUWeights), (state, GRUState), x=x)
     h = gru_update(gru_gates(weights), update, state.prev_h, x)
     return GRUState(h), h
@@ -32,7 +33,7 @@ def gru_step_float(
 def gru_scan_float(
     weights: GRUWeights, state: GRUState, xs: jax.Array, *, update: Update = "library"
 ) -> tuple[GRUState, jax.Array]:
-    """`gru_scan` in floats; shapes, `update` and results are the same."""
+    """Computes `gru_scan` in floats; shapes, `update` and results are the same."""
     _check("gru_scan_float", (weights, GRUWeights), (state, GRUState), xs=xs)
     step = functools.partial(gru_update, gru_gates(weights), update)
     h, ys = _recurrent.scan_states(step, state.prev_h, xs)
@@ -42,7 +43,7 @@ def gru_scan_float(
 def lstm_step_float(
     weights: LSTMWeights, state: LSTMState, x: jax.Array
 ) -> tuple[LSTMState, jax.Array]:
-    """`lstm_step` in floats; shapes and results are the same."""
+    """Computes `lstm_step` in floats; shapes and results are the same."""
     _check("lstm_step_float", (weights, LSTMWeights), (state, LSTMState), x=x)
     h, c = lstm_update(lstm_gates(weights), (state.prev_h, state.prev_c), x)
     return LSTMState(h, c), h
@@ -51,7 +52,7 @@ def lstm_step_float(
 def lstm_scan_float(
     weights: LSTMWeights, state: LSTMState, xs: jax.Array
 ) -> tuple[LSTMState, jax.Array]:
-    """`lstm_scan` in floats; shapes and results are the same."""
+    """Computes `lstm_scan` in floats; shapes and results are the same."""
     _check("lstm_scan_float", (weights, LSTMWeights), (state, LSTMState), xs=xs)
     step = functools.partial(lstm_update, lstm_gates(weights))
     start = state.prev_h, state.prev_c
@@ -60,7 +61,7 @@ def lstm_scan_float(
 
 
 def gru_gates(weights: GRUWeights) -> tuple[Gates, Gates]:
-    """The gates z and r, and the gate g, for `gru_update`."""
+    """Joins the gates z and r, and the candidate g, for `gru_update`."""
     return (
         _recurrent.stack(gru.gates_of(weights, gru.ZR)),
         _recurrent.stack(gru.gates_of(weights, gru.G)),
@@ -68,7 +69,7 @@ def gru_gates(weights: GRUWeights) -> tuple[Gates, Gates]:
 
 
 def gru_update(gates: tuple[Gates, Gates], update: str, h: jax.Array, x: jax.Array) -> jax.Array:
-    """The next state of a GRU."""
+    """Computes the next state of a GRU."""
     of_zr, of_g = gates
     z, r = jnp.split(lax.logistic(_sums(of_zr, x, h)), 2)
     g = lax.tanh(_sums(of_g, x, r * h))
@@ -77,7 +78,7 @@ def gru_update(gates: tuple[Gates, Gates], update: str, h: jax.Array, x: jax.Arr
 
 
 def lstm_gates(weights: LSTMWeights) -> Gates:
-    """All gates, for `lstm_update`."""
+    """Joins all gates, for `lstm_update`."""
     return _recurrent.stack(lstm.gates_of(weights))
 
 
@@ -88,7 +89,7 @@ def lstm_update(
     *,
     cell: Callable[[jax.Array], jax.Array] = lambda c: c,
 ) -> tuple[jax.Array, jax.Array]:
-    """The next output and cell of an LSTM; `cell` changes the cell before tanh reads it."""
+    """Computes the next output and cell of an LSTM; `cell` maps the cell before tanh reads it."""
     h, c = state
     *sigmoids, of_candidate = jnp.split(_sums(gates, x, h), 4)
     f, i, o = (lax.logistic(total) for total in sigmoids)
@@ -97,7 +98,7 @@ def lstm_update(
 
 
 def _check(function: str, weights: Any, state: Any, **inputs: Any) -> None:
-    """Checks weights and state, each given with its class, and the floats in all arrays."""
+    """Checks weights and state, pairs of a value and its class, and that all arrays are floats."""
     for name, (value, kind) in (("weights", weights), ("state", state)):
         check_type(function, name, value, kind)
     for name, value in weights[0]._asdict().items():

@@ -6,7 +6,7 @@ import enum
 
 
 class Precision(enum.IntEnum):
-    """Coefficients x input and output; recurrent layers only take P16bx16b and P8bx16b."""
+    """Coefficients x input and output; recurrent layers support only P16bx16b and P8bx16b."""
 
     P16bx16b = 100
     P8bx16b = 101

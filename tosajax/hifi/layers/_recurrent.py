@@ -1,10 +1,10 @@
 """The configuration of recurrent layers, and the sums of their gates.
 
-A gate multiplies the input and the state by a matrix each. Here both matrices lie side by side, and
-one product with [x, h] gives the sum. The product is in float64, which is exact in any order of the
-sum: 4096 products of int16 are at most 2**42. On most CPUs four products of bytes would be slower.
-Multiplying all inputs before the first step would be slower as well: the sums would go through
-memory.
+A gate multiplies the input by one matrix and the state by another. Here both matrices are
+concatenated, and one product with [x, h] computes the sum. The product is in float64, which is
+exact in any order of summation: 4096 products of int16 are at most 2**42. On most CPUs four
+products of bytes would be slower. Multiplying all inputs before the first step would also be
+slower, because the sums would go through memory.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _WEIGHT_TYPES: dict[int, type] = {Precision.P16bx16b: np.int16, Precision.P8bx16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecurrentConfig:
-    """The fields that the configurations of recurrent layers share; see `GRUConfig`."""
+    """The common fields of the configurations of recurrent layers; see `GRUConfig`."""
 
-    # As in the names of error codes, and the most fraction bits of each format.
+    # The name in error codes, and the largest number of fraction bits of each format.
     _layer: ClassVar[str]
     _formats: ClassVar[Mapping[str, int]] = {"coeff_Qformat": 15, "io_Qformat": 15}
 
@@ -55,25 +55,25 @@ class RecurrentConfig:
 
     @property
     def weight_type(self) -> type:
-        """int16 or int8, by the precision."""
+        """The type of weights, int16 or int8, by the precision."""
         return _WEIGHT_TYPES[self.precision]
 
     @property
     def acc_shift(self) -> int:
-        """Bits to the left, from a sum of products to Q6.25."""
+        """The left shift from a sum of products to Q6.25, in bits."""
         return _ACTIVATION_FRACTION - (self.coeff_Qformat + self.io_Qformat)
 
     @property
     def bias_shift(self) -> int:
-        """Bits to the left, from a bias in Q15 to a sum of products."""
+        """The left shift from a bias in Q15 to a sum of products, in bits."""
         return self.io_Qformat + self.coeff_Qformat - BIAS_FRACTION
 
     def fault(self) -> Fault | None:
-        """The first fault that the library finds, or None."""
+        """The first fault that the library detects, or None."""
         return next(self._faults(), None)
 
     def _faults(self) -> Iterator[Fault]:
-        """All faults, in the library's order."""
+        """Yields all faults, in the library's order."""
 
         def fault(name: str, wanted: str, field: str | None = None) -> Fault:
             code = ErrorCode[f"{self._layer}_CONFIG_FATAL_INVALID_{name.upper()}"]
@@ -93,10 +93,10 @@ class RecurrentConfig:
 
 
 def keep_integers(config: Any) -> None:
-    """Makes Python integers of the fields `int` of a frozen dataclass, when it is made.
+    """Converts the `int` fields of a frozen dataclass to Python integers, in __post_init__.
 
     Raises:
-      TypeError: a value that is not an integer.
+      TypeError: a value is not an integer.
     """
     name = type(config).__name__
     for field in dataclasses.fields(config):
@@ -112,7 +112,7 @@ def check_weights(
     weights: Any,
     gates: Sequence[tuple[str, str, str]],
 ) -> None:
-    """Checks the class of weights, and types and shapes of gates, given by their fields."""
+    """Checks the class of weights, and the types and shapes of gates, given their field names."""
     check_type(name, "weights", weights, kind)
     outputs = config.out_feats
     for of_x, of_h, bias in gates:
@@ -123,11 +123,11 @@ def check_weights(
 
 
 class Gates(NamedTuple):
-    """The matrix for [x, h] of some gates side by side, and their biases.
+    """The concatenated matrices of several gates, for [x, h], and their biases.
 
     Args:
-      matrix: [in_feats + out_feats, gates * out_feats], float64 of integers or any float; where
-        calls are recorded int16 or int8.
+      matrix: [in_feats + out_feats, gates * out_feats], float64 with integer values or any float;
+        while calls are recorded int16 or int8.
       bias: [gates * out_feats], int16 or any float.
     """
 
@@ -142,7 +142,7 @@ def stack(gates: Sequence[tuple[Array, Array, Array]]) -> Gates:
 
 
 def stack_exact(gates: Sequence[tuple[Array, Array, Array]]) -> Gates:
-    """`stack` of integers, for `pre_activation`."""
+    """Joins gates of integers, for `pre_activation`; see `stack`."""
     matrix, bias = stack(gates)
     if is_recording():
         return Gates(matrix, bias)
@@ -151,14 +151,14 @@ def stack_exact(gates: Sequence[tuple[Array, Array, Array]]) -> Gates:
 
 
 def pre_activation(config: RecurrentConfig, gates: Gates, x: Array, h: jax.Array) -> jax.Array:
-    """The sums of gates for int16 x and h; int32 in Q6.25, the format of activations."""
+    """Computes the sums of gates for int16 x and h; int32 in Q6.25, the input of activations."""
     joined = jnp.concatenate([jnp.asarray(x), h])
     acc = _products(joined, gates.matrix)
     return finish_fixed(acc, gates.bias, config.acc_shift, config.bias_shift, np.int32)
 
 
 def _products(joined: jax.Array, matrix: jax.Array) -> jax.Array | Wide:
-    """Exact sums of a vector times a matrix; int64."""
+    """Multiplies a vector by a matrix exactly; int64, or `Wide` while calls are recorded."""
     if is_recording():
         return Wide(*(part[0] for part in dot(matrix.T, joined[None])))
     with _x64.scope():
@@ -168,10 +168,10 @@ def _products(joined: jax.Array, matrix: jax.Array) -> jax.Array | Wide:
 
 
 def scan_states(step: Callable[[Any, Any], Any], state: Any, xs: Any) -> tuple[Any, Any]:
-    """The last state, and the states after each step, of `step(state, x)`.
+    """Scans `step(state, x)`; returns the last state, and the states after each step.
 
-    The loop records the state before each step: XLA would compute a recorded result once for the
-    next step, and once more for the record.
+    The loop outputs the state before each step: otherwise XLA would compute the result twice, for
+    the next step and for the output.
     """
 
     def body(state: Any, x: Any) -> tuple[Any, Any]:

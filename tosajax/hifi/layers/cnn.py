@@ -1,4 +1,4 @@
-"""The CNN layer (guide 4.3): a convolution with the shapes of all its operands."""
+"""The CNN layer (guide 4.3): a convolution whose configuration has the shapes of all operands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tosajax.hifi.layers._recurrent import keep_integers
 from tosajax.hifi.layers.shape import UNKNOWN, Shape, ShapeType
 from tosajax.ops.recording import recorded_as, unrecorded
 
-# As the names of kernels have them.
+# The precisions in the names of kernels.
 _KERNEL_PRECISIONS: dict[int, str] = {
     Precision.P16bx16b: "16x16",
     Precision.P8bx16b: "8x16",
@@ -29,15 +29,15 @@ _KERNEL_PRECISIONS: dict[int, str] = {
     Precision.F32xF32: "f32",
 }
 _FORMATS = ("DWH", "WHD")
-# The fields of weights: of the standard or depthwise convolution, then of the pointwise one.
+# The fields of weights for the standard or depthwise convolution, then for the pointwise one.
 STAGES = (("kernel", "bias"), ("point_kernel", "point_bias"))
-# Defaults of the guide.
+# The guide's defaults.
 _CUBE = shapes.cube_dwh(16, 16, 4)
 _VECTOR = shapes.vector(4)
 
 
 class Algo(enum.IntEnum):
-    """Standard convolutions over height, and over height and width; depthwise, then pointwise."""
+    """The algorithms: 1D and 2D standard convolution, and depthwise followed by pointwise."""
 
     CONV1D_STD = 200
     CONV2D_STD = 201
@@ -51,26 +51,26 @@ class CNNConfig:
     `conv1d_std_config`, `conv2d_std_config` and `conv2d_ds_config` derive the shapes.
 
     Args:
-      input_shape: CUBE_DWH without gaps, or CUBE_WHD for CONV2D_DS.
+      input_shape: contiguous CUBE_DWH, or CUBE_WHD for CONV2D_DS.
       output_height: elements.
       output_width: elements; 1 for CONV1D_STD.
       output_channels: elements.
       output_format: 0 for CUBE_DWH, 1 for CUBE_WHD; 1 for CONV2D_DS.
       kernel_std_shape: one kernel of a standard convolution, CUBE_DWH. Its offsets include the
-        padding in memory: to a multiple of 4 elements, or of 2 for floats, of the depth of
-        CONV2D_STD and of the rows of CONV1D_STD.
-      kernel_ds_depth_shape: the depthwise kernels, CUBE_WHD of depth channels * multiplier, with
+        padding in memory to a multiple of 4 elements, or of 2 for floats: of the depth for
+        CONV2D_STD, of the rows for CONV1D_STD.
+      kernel_ds_depth_shape: the depthwise kernels, CUBE_WHD with depth channels * multiplier, and
         rows padded to a multiple of 4.
       kernel_ds_point_shape: the pointwise kernels, MATRIX.
-      bias_std_shape: VECTOR.
-      bias_ds_depth_shape: VECTOR.
-      bias_ds_point_shape: VECTOR.
+      bias_std_shape: the biases of a standard convolution, VECTOR.
+      bias_ds_depth_shape: the biases of the depthwise convolution, VECTOR.
+      bias_ds_point_shape: the biases of the pointwise convolution, VECTOR.
       precision: a `Precision`.
-      bias_shift: of the bias; bits in [-31, 31], positive to the left. Floats ignore it.
-      acc_shift: the same, of the sum.
+      bias_shift: shift of the bias; bits in [-31, 31], positive to the left. Floats ignore it.
+      acc_shift: shift of the sum; bits in [-31, 31], positive to the left. Floats ignore it.
       channels_multiplier: depthwise kernels for each channel.
-      x_padding: on the left; elements.
-      y_padding: at the top; elements.
+      x_padding: padding on the left; elements.
+      y_padding: padding at the top; elements.
       x_stride: elements.
       y_stride: elements.
       algo: an `Algo`.
@@ -104,7 +104,7 @@ class CNNConfig:
                 check_type("CNNConfig", field.name, getattr(self, field.name), Shape)
 
     def fault(self) -> Fault | None:
-        """The first fault that the library finds, or None."""
+        """The first fault that the library detects, or None."""
         return next(_faults(self), None)
 
 
@@ -112,12 +112,12 @@ class CNNWeights(NamedTuple):
     """The kernels and biases of a CNN layer, without padding.
 
     Args:
-      kernel: [output_channels, height, width, channels]; of CONV2D_DS the depthwise ones,
+      kernel: [output_channels, height, width, channels]; for CONV2D_DS the depthwise kernels,
         [channels * multiplier, height, width].
-      bias: [output_channels]; of CONV2D_DS [channels * multiplier]. The type of the input: int16,
+      bias: [output_channels]; for CONV2D_DS [channels * multiplier]. The type of the input: int16,
         int8 or float32.
-      point_kernel: of CONV2D_DS only, [output_channels, channels * multiplier].
-      point_bias: of CONV2D_DS only, [output_channels].
+      point_kernel: for CONV2D_DS only, [output_channels, channels * multiplier].
+      point_bias: for CONV2D_DS only, [output_channels].
     """
 
     kernel: Array
@@ -139,7 +139,7 @@ def conv1d_std_config(
     bias_shift: int = 7,
     output_format: int = 0,
 ) -> CNNConfig:
-    """The configuration of a convolution over height.
+    """Makes the configuration of a convolution over height.
 
     Args:
       input_size: height, width, channels; elements.
@@ -147,10 +147,10 @@ def conv1d_std_config(
       output_height: elements.
       output_channels: elements.
       precision: a `Precision`.
-      stride: over height; elements.
-      padding: at the top; elements.
+      stride: stride over height; elements.
+      padding: padding at the top; elements.
       acc_shift: bits, positive to the left.
-      bias_shift: the same.
+      bias_shift: bits, positive to the left.
       output_format: 0 for channels last, 1 for channels first.
     """
     name = "conv1d_std_config"
@@ -191,7 +191,7 @@ def conv2d_std_config(
     bias_shift: int = 7,
     output_format: int = 0,
 ) -> CNNConfig:
-    """The configuration of a convolution over height and width.
+    """Makes the configuration of a convolution over height and width.
 
     Args:
       input_size: height, width, channels; elements.
@@ -202,7 +202,7 @@ def conv2d_std_config(
       strides: y, x; elements.
       padding: top, left; elements.
       acc_shift: bits, positive to the left.
-      bias_shift: the same.
+      bias_shift: bits, positive to the left.
       output_format: 0 for channels last, 1 for channels first.
     """
     name = "conv2d_std_config"
@@ -238,12 +238,13 @@ def conv2d_ds_config(
     acc_shift: int = -7,
     bias_shift: int = 7,
 ) -> CNNConfig:
-    """The configuration of a depthwise convolution and a pointwise one, with the same shifts.
+    """Makes the configuration of a depthwise and a pointwise convolution with the same shifts.
 
-    The input is [channels, height, width]. Other arguments are as in `conv2d_std_config`.
+    The input is [channels, height, width]. See `conv2d_std_config` for other arguments.
 
     Args:
-      channels_multiplier: depthwise kernels for each channel; times channels a multiple of 4.
+      channels_multiplier: depthwise kernels for each channel; channels_multiplier * channels must
+        be a multiple of 4.
     """
     name = "conv2d_ds_config"
     size = integers(name, "input_size", input_size, 3)
@@ -274,23 +275,23 @@ def conv2d_ds_config(
 def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
     """Convolves one image (xa_nnlib_cnn_process, guide 4.3).
 
-    The two convolutions of CONV2D_DS have the same shifts; between them the sums are rounded and
-    saturated to the type of the output.
+    The two convolutions of CONV2D_DS have the same shifts; the depthwise sums are rounded and
+    saturated to the output type.
 
     Args:
-      config: static.
-      weights: traced, or constants.
+      config: the configuration; static.
+      weights: traced arrays, or constants.
       x: int16, int8 or float32 by the precision: [height, width, channels], or [channels, height,
         width] for CONV2D_DS.
 
     Returns:
-      The type of `x`. CONV1D_STD: [output_height, output_channels], the others [output_height,
-      output_width, output_channels]; with output_format 1 the channels are first.
+      The type of `x`; [output_height, output_channels] for CONV1D_STD, else [output_height,
+      output_width, output_channels]. If output_format is 1, channels are first.
 
     Raises:
-      NNLibConfigError: a configuration that the library rejects.
-      NNLibParamError: an array of another shape, or sizes that the library's kernels reject.
-      TypeError: an argument of another type.
+      NNLibConfigError: the library rejects the configuration.
+      NNLibParamError: an array has the wrong shape, or the library's kernels reject a size.
+      TypeError: an argument has the wrong type.
     """
     check_config("CNN", CNNConfig, config)
     _check_arrays(config, weights, x)
@@ -336,7 +337,7 @@ def output_shape(config: CNNConfig) -> Shape:
 
 
 def array_shapes(config: CNNConfig) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """The shapes of the input and of the kernels; a kernel's first axis is that of its biases."""
+    """The shapes of the input and of the kernels; a kernel's first axis has its bias's length."""
     size, outputs = config.input_shape.dim, config.output_channels
     if config.algo == Algo.CONV2D_DS:
         depth, between = config.kernel_ds_depth_shape.dim, _between(config)
@@ -359,7 +360,7 @@ def _window(
     strides: tuple[int, int],
     padding: tuple[int, int],
 ) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """The size of a kernel, and the fields of a configuration for all else."""
+    """The size of a kernel, and the configuration's fields for output, strides and padding."""
     kernel, output, stride, pad = pairs(
         name, kernel_size=kernel_size, output_size=output_size, strides=strides, padding=padding
     )
@@ -371,7 +372,7 @@ def _window(
 
 
 def _check_arrays(config: CNNConfig, weights: CNNWeights, x: Array) -> None:
-    """Checks types and shapes of arrays."""
+    """Checks the types and shapes of arrays."""
     check_type("cnn", "weights", weights, CNNWeights)
     types = types_of(config)
     x_shape, kernels = array_shapes(config)
@@ -382,7 +383,7 @@ def _check_arrays(config: CNNConfig, weights: CNNWeights, x: Array) -> None:
 
 
 def _faults(config: CNNConfig) -> Iterator[Fault]:
-    """The faults that the library finds, in its order; only the first is sure to make sense."""
+    """Yields the faults in the library's order; faults after the first may be meaningless."""
     yield from _fault(config.algo in list(Algo), "ALGO", "algo", config.algo, "an Algo")
     known = config.precision in _KERNEL_PRECISIONS
     yield from _fault(known, "PRECISION", "precision", config.precision, "a Precision")

@@ -1,7 +1,8 @@
 """The GRU layer (guide 4.1), one step at a time or over a sequence.
 
-r and z are sigmoid(W x + U h + b); g is tanh(W x + U (r h) + b), with the reset before the product.
-The guide computes h = z g + (1 - z) h, the library z h + (1 - z) g.
+The gates r and z are sigmoid(W x + U h + b); the candidate g is tanh(W x + U (r h) + b), with the
+reset gate applied before the product. The guide computes h = z g + (1 - z) h, the library
+h = z h + (1 - z) g.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tosajax.ops.recording import recorded_as, unrecorded
 
 Update = Literal["library", "guide"]
 UPDATES = ("library", "guide")
-# The fields of each gate: matrix of the input, matrix of the state, bias. The state of g is r h.
+# The fields of each gate: matrix of the input, matrix of the state, bias. For g the state is r h.
 ZR = (("w_z", "u_z", "b_z"), ("w_r", "u_r", "b_r"))
 G = (("w_h", "u_h", "b_h"),)
 
@@ -43,8 +44,8 @@ class GRUConfig(RecurrentConfig):
       in_feats: length of the input; a multiple of 4 within [4, 2048].
       out_feats: length of the output; a multiple of 4 within [4, 2048].
       pad: 1 if rows of matrices are padded in memory, else 0; values do not depend on it.
-      mat_prec: bits of coefficients; the library ignores it.
-      vec_prec: bits of input and output; the library ignores it.
+      mat_prec: bits of coefficients; ignored by the library.
+      vec_prec: bits of input and output; ignored by the library.
       precision: a `Precision`, 16bx16b or 8bx16b.
       coeff_Qformat: fraction bits of the matrices, within [0, 15]; biases are always in Q15.
       io_Qformat: fraction bits of input and output, within [0, 15].
@@ -57,15 +58,15 @@ class GRUWeights(NamedTuple):
     """The matrices and biases of a GRU.
 
     Args:
-      w_z: of the input, for the update gate; [out_feats, in_feats], int16 or int8 by the precision.
-      u_z: of the state, for the update gate; [out_feats, out_feats].
-      w_r: of the input, for the reset gate.
-      u_r: of the state, for the reset gate.
-      w_h: of the input, for the candidate.
-      u_h: of the reset state, for the candidate.
-      b_z: of the update gate; int16 in Q15, [out_feats].
-      b_r: of the reset gate.
-      b_h: of the candidate.
+      w_z: update gate, input matrix; [out_feats, in_feats], int16 or int8 by the precision.
+      u_z: update gate, state matrix; [out_feats, out_feats], the type of `w_z`.
+      w_r: reset gate, input matrix.
+      u_r: reset gate, state matrix.
+      w_h: candidate, input matrix.
+      u_h: candidate, matrix of the reset state.
+      b_z: update gate, bias; int16 in Q15, [out_feats].
+      b_r: reset gate, bias.
+      b_h: candidate, bias.
     """
 
     w_z: Array
@@ -90,7 +91,7 @@ class GRUState(NamedTuple):
 
 
 def gru_init(config: GRUConfig) -> GRUState:
-    """The first state of a GRU: zeros."""
+    """Makes the initial state of a GRU: zeros."""
     check_type("gru_init", "config", config, GRUConfig)
     return GRUState(jnp.zeros(config.out_feats, jnp.int16))
 
@@ -108,20 +109,20 @@ def gru_step(
     """Computes one output (xa_nnlib_gru_process, guide 4.1).
 
     Args:
-      config: static.
-      weights: traced, or constants.
-      state: after the previous step.
+      config: the configuration; static.
+      weights: traced arrays, or constants.
+      state: the state after the previous step.
       x: int16 in Q(io_Qformat), [in_feats].
       update: "library" for z h + (1 - z) g, or the guide's z g + (1 - z) h.
-      activation: how sigmoid and tanh are computed; see `kernels.activations`.
+      activation: the method of computing sigmoid and tanh; see `kernels.activations`.
 
     Returns:
       The next state, and the output: int16 in Q(io_Qformat), [out_feats].
 
     Raises:
-      NNLibConfigError: a configuration that the library rejects.
-      NNLibParamError: an array of another shape.
-      TypeError: an argument of another type.
+      NNLibConfigError: the library rejects the configuration.
+      NNLibParamError: an array has the wrong shape.
+      TypeError: an argument has the wrong type.
     """
     _check(config, weights, state)
     check_array("gru", "x", x, np.int16, (config.in_feats,))
@@ -139,12 +140,12 @@ def gru_scan(
     update: Update = "library",
     activation: str | ActivationCoefficients = "fixed",
 ) -> tuple[GRUState, jax.Array]:
-    """Computes the outputs of a sequence: `gru_step` for one input after the other.
+    """Computes the outputs of a sequence, with `gru_step` for each input.
 
-    Other arguments, and errors, are those of `gru_step`.
+    See `gru_step` for other arguments and errors.
 
     Args:
-      state: before the first step.
+      state: the state before the first step.
       xs: int16 in Q(io_Qformat), [steps, in_feats].
 
     Returns:
@@ -163,7 +164,7 @@ def gates_of(weights: GRUWeights, names: tuple[tuple[str, str, str], ...]):
 
 
 def mixed(update: str, h: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """State and candidate in the order in which z and 1 - z multiply them."""
+    """Orders state and candidate: z multiplies the first, 1 - z the second."""
     check_in("gru", "update", update, UPDATES)
     return (h, g) if update == "library" else (g, h)
 

@@ -1,7 +1,7 @@
 """The LSTM layer (guide 4.2), one step at a time or over a sequence.
 
-f, i and o are sigmoid(W x + U h + b), the candidate is tanh(W x + U h + b). The cell is f c + i
-times the candidate, the output o tanh(c). No gate reads the cell.
+The gates f, i and o are sigmoid(W x + U h + b), the candidate g is tanh(W x + U h + b). The next
+cell is c = f c + i g, the output h = o tanh(c). Gates do not read the cell (no peepholes).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ CELL_FRACTION = 25
 class LSTMConfig(RecurrentConfig):
     """The configuration of an LSTM (xa_nnlib_lstm_init_config_t).
 
-    It has the fields of `GRUConfig`, and one more.
+    It has the fields of `GRUConfig`, and cell_Qformat.
 
     Args:
-      cell_Qformat: fraction bits of the cell, within [0, 25]. All but 25 warn, because tanh always
-        reads the cell in Q6.25.
+      cell_Qformat: fraction bits of the cell, within [0, 25]. Values other than 25 cause a warning,
+        because tanh always reads the cell in Q6.25.
     """
 
     _layer = "LSTM"
@@ -66,19 +66,18 @@ class LSTMWeights(NamedTuple):
     """The matrices and biases of an LSTM.
 
     Args:
-      w_xf: of the input, for the forget gate; [out_feats, in_feats], int16 or int8 by the
-        precision.
-      w_xi: of the input, for the input gate.
-      w_xc: of the input, for the candidate.
-      w_xo: of the input, for the output gate.
-      w_hf: of the state, for the forget gate; [out_feats, out_feats].
-      w_hi: of the state, for the input gate.
-      w_hc: of the state, for the candidate.
-      w_ho: of the state, for the output gate.
-      b_f: of the forget gate; int16 in Q15, [out_feats].
-      b_i: of the input gate.
-      b_c: of the candidate.
-      b_o: of the output gate.
+      w_xf: forget gate, input matrix; [out_feats, in_feats], int16 or int8 by the precision.
+      w_xi: input gate, input matrix.
+      w_xc: candidate, input matrix.
+      w_xo: output gate, input matrix.
+      w_hf: forget gate, state matrix; [out_feats, out_feats], the type of `w_xf`.
+      w_hi: input gate, state matrix.
+      w_hc: candidate, state matrix.
+      w_ho: output gate, state matrix.
+      b_f: forget gate, bias; int16 in Q15, [out_feats].
+      b_i: input gate, bias.
+      b_c: candidate, bias.
+      b_o: output gate, bias.
     """
 
     w_xf: Array
@@ -108,7 +107,7 @@ class LSTMState(NamedTuple):
 
 
 def lstm_init(config: LSTMConfig) -> LSTMState:
-    """The first state of an LSTM: zeros."""
+    """Makes the initial state of an LSTM: zeros."""
     check_type("lstm_init", "config", config, LSTMConfig)
     length = config.out_feats
     return LSTMState(jnp.zeros(length, jnp.int16), jnp.zeros(length, jnp.int32))
@@ -126,19 +125,19 @@ def lstm_step(
     """Computes one output (xa_nnlib_lstm_process, guide 4.2).
 
     Args:
-      config: static.
-      weights: traced, or constants.
-      state: after the previous step.
+      config: the configuration; static.
+      weights: traced arrays, or constants.
+      state: the state after the previous step.
       x: int16 in Q(io_Qformat), [in_feats].
-      activation: how sigmoid and tanh are computed; see `kernels.activations`.
+      activation: the method of computing sigmoid and tanh; see `kernels.activations`.
 
     Returns:
       The next state, and the output: int16 in Q(io_Qformat), [out_feats].
 
     Raises:
-      NNLibConfigError: a configuration that the library rejects.
-      NNLibParamError: an array of another shape.
-      TypeError: an argument of another type.
+      NNLibConfigError: the library rejects the configuration.
+      NNLibParamError: an array has the wrong shape.
+      TypeError: an argument has the wrong type.
     """
     _check(config, weights, state)
     check_array("lstm", "x", x, np.int16, (config.in_feats,))
@@ -155,12 +154,12 @@ def lstm_scan(
     *,
     activation: str | ActivationCoefficients = "fixed",
 ) -> tuple[LSTMState, jax.Array]:
-    """Computes the outputs of a sequence: `lstm_step` for one input after the other.
+    """Computes the outputs of a sequence, with `lstm_step` for each input.
 
-    Other arguments, and errors, are those of `lstm_step`.
+    See `lstm_step` for other arguments and errors.
 
     Args:
-      state: before the first step.
+      state: the state before the first step.
       xs: int16 in Q(io_Qformat), [steps, in_feats].
 
     Returns:
@@ -178,7 +177,7 @@ def lstm_states(
     *,
     activation: str | ActivationCoefficients = "fixed",
 ) -> tuple[LSTMState, LSTMState]:
-    """`lstm_scan` with the cells: the last state, and the states after each step, [steps, ...]."""
+    """Computes `lstm_scan`; returns the last state, and all states, [steps, ...]."""
     _check(config, weights, state)
     check_array("lstm", "xs", xs, np.int16, (-1, config.in_feats))
     step = functools.partial(_step, config, activation, _prepare(weights))
@@ -216,7 +215,7 @@ def _step(
     candidate = tanh(total[3 * length :], activation=activation).astype(jnp.int32)
     f, i, o = jnp.split(fio, 3)
     kept = _q31.multiply_half_away(c, f << 16)
-    # Twice the product saturates if both are -1, as sigmoids of odd coefficients may be.
+    # Twice the product saturates if both are -1, which unusual coefficients of sigmoid can cause.
     new = 2 * jnp.minimum(i * candidate, (1 << 30) - 1) >> (31 - config.cell_Qformat)
     c = _saturating_add(kept, new)
     squashed = tanh(c, activation=activation).astype(jnp.int32)
@@ -225,10 +224,10 @@ def _step(
 
 
 def _saturating_add(a: jax.Array, b: jax.Array) -> jax.Array:
-    """int32 a + b, saturated.
+    """Computes a + b in int32, saturated.
 
-    XLA does not compute the final select twice for its two users. It would compute a sum twice, and
-    with it the three activations that the cell depends on.
+    The final select keeps XLA from computing the result twice for its two users: it would duplicate
+    a plain sum, and with it the three activations on which the cell depends.
     """
     if is_recording():
         return _narrow.saturating_add(a, b)

@@ -10,7 +10,7 @@ from tosajax.hifi.kernels._check import integer
 
 
 class ShapeType(enum.IntEnum):
-    """The kinds of shapes; cubes differ in the order of their axes, innermost first."""
+    """The kinds of shapes; the names of cubes list their axes, innermost first."""
 
     UNKNOWN = 0
     VECTOR = 1
@@ -26,7 +26,7 @@ class Vector(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """The dimensions of a matrix, and the step from row to row, in elements."""
+    """The dimensions and the row stride of a matrix, in elements."""
 
     rows: int
     row_offset: int
@@ -34,7 +34,7 @@ class Matrix(NamedTuple):
 
 
 class Cube(NamedTuple):
-    """The dimensions of a cube, and the step from index to index of each axis, in elements."""
+    """The dimensions and strides of a cube, in elements."""
 
     height: int
     height_offset: int
@@ -55,7 +55,7 @@ _DIMENSIONS: dict[int, type] = {
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """The shape of one array or more; by default it is unknown.
+    """The shape of one or more arrays; unknown by default.
 
     Args:
       shape_type: a `ShapeType`.
@@ -64,8 +64,8 @@ class Shape:
       shape_offset: elements from one array to the next; -1 for a single array.
 
     Raises:
-      ValueError: a `shape_type` that does not exist.
-      TypeError: dimensions of another type, or numbers that are not integers.
+      ValueError: `shape_type` is unknown.
+      TypeError: `dim` has the wrong type, or a number is not an integer.
     """
 
     shape_type: int = ShapeType.UNKNOWN
@@ -90,12 +90,12 @@ UNKNOWN = Shape()
 
 
 def vector(length: int) -> Shape:
-    """The shape of a vector."""
+    """Makes the shape of a vector."""
     return Shape(ShapeType.VECTOR, Vector(length))
 
 
 def matrix(rows: int, cols: int) -> Shape:
-    """The shape of a matrix without gaps."""
+    """Makes the shape of a contiguous matrix."""
     return Shape(ShapeType.MATRIX, Matrix(rows, cols, cols))
 
 
@@ -107,7 +107,7 @@ def cube_dwh(
     width_offset: int | None = None,
     height_offset: int | None = None,
 ) -> Shape:
-    """The shape of a cube [height, width, depth]; without offsets it does not have gaps."""
+    """Makes the shape of a cube [height, width, depth]; contiguous if offsets are None."""
     width, depth = integer("cube_dwh", "width", width), integer("cube_dwh", "depth", depth)
     width_offset = depth if width_offset is None else width_offset
     if height_offset is None:
@@ -118,7 +118,7 @@ def cube_dwh(
 
 
 def cube_whd(height: int, width: int, depth: int, *, height_offset: int | None = None) -> Shape:
-    """The shape of a cube [depth, height, width]; without an offset it does not have gaps."""
+    """Makes the shape of a cube [depth, height, width]; contiguous if height_offset is None."""
     height = integer("cube_whd", "height", height)
     row = width if height_offset is None else height_offset
     plane = height * integer("cube_whd", "width" if height_offset is None else "height_offset", row)

@@ -1,20 +1,20 @@
-"""TOSA graphs of the kernels whose integers TOSA's operators compute exactly.
+"""TOSA graphs of the kernels that TOSA's operators compute exactly.
 
-A function here has the name and the parameters of one in `tosajax.hifi.kernels`, without
-`acc_shift` and `bias_shift`, which no precision here takes; other precisions are an
+A function here has the name and the parameters of a kernel in `tosajax.hifi.kernels`, except for
+`acc_shift` and `bias_shift`, which no supported precision takes; other precisions raise
 UnsupportedError. It adds nodes to a Builder. Inputs of a run are Tensors; weights and biases are
-NumPy arrays, which become constants like parameters. `to_graph` makes the graph
-of one kernel; several make a network:
+NumPy arrays, which become constants, as parameters do. `to_graph` makes the graph of one kernel;
+several calls make a network:
 
 b = Builder()
 x = b.input("x", DType.INT8, (64,))
 y = fully_connected(b, weight, x, bias, quant=quant)
 graph = b.graph([activation_min_max(b, y, 0, 90, precision="8_8")])
 
-Scales become RESCALE, with DOUBLE_ROUND where a result is shifted to the right. RESCALE takes no
-shift to the left beyond 29. It does not define results for values outside
-[-2**(30 - shift), 2**(30 - shift)), which the library shifts with saturation; parameters made from
-the ranges of tensors, like TFLite's, lead to no such values.
+Scales become RESCALE, with DOUBLE_ROUND for right shifts. RESCALE supports left shifts of up to 29
+bits. Its results are undefined for values outside [-2**(30 - shift), 2**(30 - shift)), which the
+library shifts with saturation; such values do not occur with parameters derived from the ranges of
+tensors, as TFLite's are.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ __all__ = [
 
 
 def to_graph(function: Callable[..., Tensor], *operands: Any, **parameters: Any) -> Graph:
-    """The graph of one kernel.
+    """Makes the graph of one kernel.
 
     Args:
-      function: one of this module.
+      function: a function of this module.
       operands: its arguments after the Builder. Each jax.ShapeDtypeStruct becomes an input of the
-        graph, named like the argument.
+        graph, named as the argument.
       parameters: further keywords.
 
     Returns:
-      A graph of one output.
+      A graph with one output.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: one that TOSA has no form for.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the call.
     """
     b = Builder()
     names = list(inspect.signature(function).parameters)[1:]
@@ -86,25 +86,26 @@ def to_graph(function: Callable[..., Tensor], *operands: Any, **parameters: Any)
 
 
 def graph_of(op: str, call: Call, operands: Sequence[Any]) -> Graph:
-    """The graph of a recorded call of a kernel that this module has.
+    """Makes the graph of a recorded call of a kernel that this module supports.
 
     Args:
-      op: of the equation, "hifi.kernels.relu".
-      call: of the equation.
-      operands: of the equation: a `jax.ShapeDtypeStruct` for each input of the graph, and arrays.
+      op: the recorded name in the jaxpr equation, such as "hifi.kernels.relu".
+      call: the recorded call of the equation.
+      operands: the equation's operands: a `jax.ShapeDtypeStruct` for each input of the graph, an
+        array for each constant.
 
     Returns:
       A graph whose output is the result of the equation.
 
     Raises:
-      UnsupportedError: a precision that TOSA has no form for, or a parameter that is an input.
+      UnsupportedError: TOSA cannot express the precision, or a parameter is an input.
     """
     function = globals()[op.rpartition(".")[2]]
     parameters = inspect.signature(function).parameters
     b = Builder()
     found: dict[str, Any] = {}
     for name, value in call.arguments(operands).items():
-        if name not in parameters:  # A shift, which the precisions of this module do not take.
+        if name not in parameters:  # a shift, which precisions of this module do not take
             continue
         if parameters[name].annotation == "Tensor":
             found[name] = _tensor(b, name, value)

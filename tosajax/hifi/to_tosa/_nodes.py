@@ -1,4 +1,4 @@
-"""The nodes that graphs of kernels share: products, scales and shapes."""
+"""Adds the nodes common to the graphs of kernels: products, scales and shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tosajax.hifi.kernels._geometry import Geometry
 from tosajax.report import UnsupportedError
 from tosajax.spec import RoundingMode
 
-# The least shift of RESCALE, whose multipliers are in Q31 as the library's.
+# The smallest shift of RESCALE, whose multipliers are in Q31 as the library's.
 _LEAST_SHIFT = 2
 HALF_Q31 = 1 << 30
 
@@ -35,20 +35,20 @@ def check(
     *operands: Tensor | np.ndarray | None,
     **parameters: Any,
 ) -> None:
-    """Checks a call; the kernel itself checks operands and parameters, and computes nothing.
+    """Checks a call by evaluating the kernel's shape, which checks operands and parameters.
 
     Args:
-      kernel: of `tosajax.hifi.kernels`.
-      precisions: those that TOSA has a form for.
-      constants: the operands that are arrays, by name; the others are Tensors.
-      b: the graph in the making.
-      operands: of the kernel.
-      parameters: keywords of the kernel.
+      kernel: the kernel of `tosajax.hifi.kernels`.
+      precisions: the precisions that TOSA can express.
+      constants: the names of the operands that are arrays; all others are Tensors.
+      b: the Builder.
+      operands: the operands of the kernel.
+      parameters: the keywords of the kernel.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: another precision.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the precision.
     """
     function = kernel.__name__
     check_type(function, "b", b, Builder)
@@ -68,7 +68,7 @@ def _abstract(function: str, argument: str, x: Any) -> jax.ShapeDtypeStruct | No
     if x is None:
         return None
     if isinstance(x, Tensor):
-        return jax.ShapeDtypeStruct(x.shape or (), x.dtype.storage)
+        return x.dtype.struct(x.shape or ())
     if not isinstance(x, np.ndarray | jax.Array):
         raise wrong_type(function, argument, x, "a Tensor or a NumPy array")
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
@@ -81,7 +81,7 @@ def shape_of(x: Tensor) -> tuple[int, ...]:
 
 
 def rows(b: Builder, matrix: np.ndarray, x: Tensor, bias: np.ndarray, quant: Quant) -> Tensor:
-    """Products of a matrix [N, K] and rows [M, K], or a vector; INT8 [1, M, 1, N]."""
+    """Multiplies a matrix [N, K] by rows [M, K] or a vector [K]; INT8 [1, M, 1, N]."""
     columns = matrix.shape[1]
     image = reshape(b, x, (1, math.prod(shape_of(x)) // columns, 1, columns))
     geometry = Geometry((1, 1), (0, 0, 0, 0))
@@ -97,7 +97,7 @@ def convolve(
     quant: Quant,
     geometry: Geometry,
 ) -> Tensor:
-    """A convolution of an image [1, H, W, C] by int8 weights, scaled to INT8."""
+    """Convolves an image [1, H, W, C] with int8 weights, scaled to INT8."""
     image, pad = crop(b, image, geometry.pad)
     acc = b.op(
         op,
@@ -116,7 +116,7 @@ def convolve(
 
 
 def crop(b: Builder, image: Tensor, pad: Sequence[int]) -> tuple[Tensor, tuple[int, ...]]:
-    """An image without the rows and the columns that no window reads, and the padding left."""
+    """Crops the rows and columns that no window reads; returns the image and the padding."""
     top, bottom, left, right = pad
     n, height, width, channels = shape_of(image)
     size = n, height + min(bottom, 0), width + min(right, 0), channels
@@ -137,13 +137,16 @@ def rescale(
     input_zp: int = 0,
     output_zp: Any = 0,
 ) -> Tensor:
-    """(x - input_zp) * multiplier / 2**31 * 2**shift + output_zp; one scale, or one by channel."""
+    """Adds RESCALE: (x - input_zp) * multiplier / 2**31 * 2**shift + output_zp.
+
+    The multiplier and shift are scalars or per channel.
+    """
     multiplier, shift = np.broadcast_arrays(np.asarray(multiplier), np.asarray(shift))
     amount = 31 - shift.astype(np.int32).reshape(-1)
     if amount.min() < _LEAST_SHIFT:
         limit = 31 - _LEAST_SHIFT
         raise UnsupportedError(f"a shift is {shift.max()}, expected at most {limit} by RESCALE")
-    # Up to 31 bits nothing is rounded twice, and no extension is needed.
+    # Shifts of up to 31 bits round once, and do not need EXT-DOUBLEROUND.
     twice = amount.max() > 31
     return b.op(
         "RESCALE",
@@ -170,7 +173,7 @@ def clamp(b: Builder, x: Tensor, low: int, high: int) -> Tensor:
 
 
 def filled(b: Builder, value: int, like: Tensor) -> Tensor:
-    """A constant of the type and the rank of a tensor, that broadcasts with it."""
+    """Adds a constant of the type and rank of a tensor, which broadcasts with it."""
     return b.const(np.full((1,) * len(shape_of(like)), value), like.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Activations of vectors, as TOSA graphs."""
+"""Activations of vectors as TOSA graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tosajax.hifi.to_tosa._nodes import (
     rescale,
 )
 
-# The bits that Q6.25 has beyond Q16.15.
+# The right shift from Q6.25 to Q16.15.
 _RELU_SHIFT = 25 - 15
 
 
@@ -27,24 +27,24 @@ def relu(
     kind: str = "relu",
     precision: str = "32_32",
 ) -> Tensor:
-    """xa_nn_vec_relu_32_32, _16_16 and _8_8, relu1, relu6 and relu_std, by CLAMP.
+    """Adds xa_nn_vec_relu_32_32, _16_16 or _8_8, relu1, relu6 or relu_std, as CLAMP.
 
-    TOSA has no CLAMP of INT32; there ARITHMETIC_RIGHT_SHIFT, MINIMUM and MAXIMUM compute it.
+    TOSA does not have CLAMP of INT32; ARITHMETIC_RIGHT_SHIFT, MINIMUM and MAXIMUM compute 32_32.
 
     Args:
-      b: gets the nodes.
+      b: the Builder to which nodes are added.
       x: INT32 in Q6.25, INT16 or INT8, by `precision`; any shape.
-      threshold: of "relu" only, in the format of the result.
+      threshold: for "relu" only, in the format of the result.
       kind: "relu", "relu1", "relu6" or "relu_std".
       precision: "32_32", "16_16" or "8_8", if the library has it for `kind`.
 
     Returns:
-      The shape of `x`: INT32 in Q16.15, else the type of `x`.
+      The shape of `x`: INT32 in Q16.15 for 32_32, else the type of `x`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: one that TOSA has no form for.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the call.
     """
     known = ("32_32", "16_16", "8_8")
     common = {"kind": kind, "precision": precision}
@@ -67,10 +67,10 @@ def activation_min_max(
     *,
     precision: str = "16_16",
 ) -> Tensor:
-    """xa_nn_vec_activation_min_max_16_16 and _8_8, by CLAMP.
+    """Adds xa_nn_vec_activation_min_max_16_16 or _8_8, as CLAMP.
 
     Args:
-      b: gets the nodes.
+      b: the Builder to which nodes are added.
       x: INT16 or INT8, by `precision`; any shape.
       activation_min: in the range of `x`.
       activation_max: in the range of `x`, not below activation_min.
@@ -80,9 +80,9 @@ def activation_min_max(
       The type and shape of `x`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: one that TOSA has no form for.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the call.
     """
     bounds = {"activation_min": activation_min, "activation_max": activation_max}
     known = ("16_16", "8_8")
@@ -91,10 +91,12 @@ def activation_min_max(
 
 
 def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> Tensor:
-    """xa_nn_vec_interpolation_q15, by MUL, ARITHMETIC_RIGHT_SHIFT, which rounds down, and MINIMUM.
+    """Adds xa_nn_vec_interpolation_q15, as MUL, ARITHMETIC_RIGHT_SHIFT and MINIMUM.
+
+    ARITHMETIC_RIGHT_SHIFT rounds down, as the kernel does.
 
     Args:
-      b: gets the nodes.
+      b: the Builder to which nodes are added.
       ifact: INT16 in Q15, [num_elements], a multiple of 4.
       inp1: INT16, the shape of `ifact`.
       inp2: INT16, the shape of `ifact`.
@@ -103,8 +105,8 @@ def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> 
       INT16, the shape of `ifact`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
     """
     check(kernels.interpolation_q15, (), (), b, ifact, inp1, inp2)
     factor, first, second = (b.op("CAST", x, dtype=DType.INT32) for x in (ifact, inp1, inp2))
@@ -112,6 +114,6 @@ def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> 
     rest = b.op("MINIMUM", b.op("SUB", one, factor), one)
     products = (multiply(b, factor, first), multiply(b, rest, second))
     first, second = (b.op("ARITHMETIC_RIGHT_SHIFT", x, bits, round=False) for x in products)
-    # The product of -1 and -1; the second factor of the other one is not negative.
+    # Saturates -1 times -1, which only the first product can be: `rest` is not negative.
     first = b.op("MINIMUM", first, one)
     return rescale(b, b.op("ADD", first, second), HALF_Q31, 1, DType.INT16)

@@ -1,4 +1,4 @@
-"""Element by element: quantize, add and multiply, as TOSA graphs."""
+"""Elementwise quantization, addition and multiplication as TOSA graphs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def elm_quantize(
     out_shift: int,
     out_multiplier: int,
 ) -> Tensor:
-    """xa_nn_elm_quantize_asym16s_asym8s, by RESCALE.
+    """Adds xa_nn_elm_quantize_asym16s_asym8s, as RESCALE.
 
     Args:
-      b: gets the nodes.
+      b: the Builder to which nodes are added.
       inp: INT16, any shape.
       precision: "asym16s_asym8s".
-      inp_zero_bias: the zero point of the input; CAST and SUB take it off where it is not 0.
+      inp_zero_bias: the zero point of the input; CAST and SUB subtract it if it is not 0.
       out_zero_bias: the zero point of the output.
       out_shift: bits in [-31, 29], positive to the left.
       out_multiplier: Q31, above 0.
@@ -44,16 +44,16 @@ def elm_quantize(
       INT8, the shape of `inp`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: one that TOSA has no form for.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the call.
     """
     out = {"out_shift": out_shift, "out_multiplier": out_multiplier}
     zero_biases = {"inp_zero_bias": inp_zero_bias, "out_zero_bias": out_zero_bias}
     known = ("asym16s_asym8s",)
     check(kernels.elm_quantize, known, (), b, inp, precision=precision, **out, **zero_biases)
     if inp_zero_bias:
-        # Inputs of RESCALE that are signed and of 16 bits have no zero point.
+        # The zero point of signed INT16 inputs of RESCALE must be 0.
         wide = b.op("CAST", inp, dtype=DType.INT32)
         inp = b.op("SUB", wide, filled(b, inp_zero_bias, wide))
     return rescale(b, inp, out_multiplier, out_shift, DType.INT8, output_zp=out_zero_bias)
@@ -78,33 +78,33 @@ def elm_add(
     inp2_multiplier: int,
     left_shift: int,
 ) -> Tensor:
-    """xa_nn_elm_add_asym8sxasym8s_asym8s, by RESCALE, ADD and CLAMP.
+    """Adds xa_nn_elm_add_asym8sxasym8s_asym8s, as RESCALE, ADD and CLAMP.
 
     Args:
-      b: gets the nodes.
+      b: the Builder to which nodes are added.
       inp1: INT8, any shape.
       inp2: INT8, the shape of `inp1`.
       precision: "asym8sxasym8s_asym8s".
       out_zero_bias: the zero point of the output.
       out_shift: bits in [-31, 29], positive to the left.
       out_multiplier: Q31, above 0.
-      out_activation_min: the least result.
-      out_activation_max: the greatest result, above the least.
+      out_activation_min: the smallest result.
+      out_activation_max: the largest result, above out_activation_min.
       inp1_zero_bias: minus a zero point.
-      inp1_shift: as out_shift, of the first input.
-      inp1_multiplier: as out_multiplier, of the first input.
-      inp2_zero_bias: as inp1_zero_bias.
-      inp2_shift: as inp1_shift.
-      inp2_multiplier: as inp1_multiplier.
-      left_shift: of both inputs before they are scaled; bits, at most 21. TFLite's is 20.
+      inp1_shift: shift of the first input; see out_shift.
+      inp1_multiplier: multiplier of the first input; see out_multiplier.
+      inp2_zero_bias: see inp1_zero_bias.
+      inp2_shift: shift of the second input; see out_shift.
+      inp2_multiplier: multiplier of the second input; see out_multiplier.
+      left_shift: left shift of both inputs before scaling; bits, at most 21. TFLite uses 20.
 
     Returns:
       INT8, the shape of `inp1`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: one that TOSA has no form for.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the call.
     """
     out = {"out_zero_bias": out_zero_bias, "out_shift": out_shift, "out_multiplier": out_multiplier}
     bounds = {"out_activation_min": out_activation_min, "out_activation_max": out_activation_max}
@@ -127,14 +127,14 @@ def elm_add(
         left_shift=left_shift,
     )
     if left_shift > 21:
-        # Values have 9 bits, which RESCALE takes by shifts of 9 and more.
+        # Values have 9 bits, for which RESCALE needs a shift of at least 9.
         raise UnsupportedError(f"elm_add: left_shift is {left_shift}, expected at most 21")
     scaled = []
     for inp, zero_bias, multiplier, shift in (
         (inp1, inp1_zero_bias, inp1_multiplier, inp1_shift),
         (inp2, inp2_zero_bias, inp2_multiplier, inp2_shift),
     ):
-        # Two steps, because the second rounds at a bit of the shifted value.
+        # Shifts and scales separately, because scaling rounds at a bit of the shifted value.
         shifted = _centred(b, inp, zero_bias, left_shift)
         scaled.append(rescale(b, shifted, multiplier, shift, DType.INT32))
     return _finish_elementwise(b, b.op("ADD", *scaled), out, bounds)
@@ -154,28 +154,28 @@ def elm_mul(
     inp1_zero_bias: int,
     inp2_zero_bias: int,
 ) -> Tensor:
-    """xa_nn_elm_mul_asym8sxasym8s_asym8s, by RESCALE, MUL and CLAMP.
+    """Adds xa_nn_elm_mul_asym8sxasym8s_asym8s, as RESCALE, MUL and CLAMP.
 
     Args:
-      b: gets the nodes.
+      b: the Builder to which nodes are added.
       inp1: INT8, any shape.
       inp2: INT8, the shape of `inp1`.
       precision: "asym8sxasym8s_asym8s".
       out_zero_bias: the zero point of the output.
       out_shift: bits in [-31, 29], positive to the left.
       out_multiplier: Q31, above 0.
-      out_activation_min: the least result.
-      out_activation_max: the greatest result, above the least.
+      out_activation_min: the smallest result.
+      out_activation_max: the largest result, above out_activation_min.
       inp1_zero_bias: minus a zero point.
-      inp2_zero_bias: as inp1_zero_bias.
+      inp2_zero_bias: see inp1_zero_bias.
 
     Returns:
       INT8, the shape of `inp1`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: one that TOSA has no form for.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the call.
     """
     out = {"out_zero_bias": out_zero_bias, "out_shift": out_shift, "out_multiplier": out_multiplier}
     bounds = {"out_activation_min": out_activation_min, "out_activation_max": out_activation_max}
@@ -197,7 +197,7 @@ def elm_mul(
 
 
 def _centred(b: Builder, x: Tensor, zero_bias: int, left_shift: int = 0) -> Tensor:
-    """(x + zero_bias) * 2**left_shift of INT8, as INT32."""
+    """Computes (x + zero_bias) * 2**left_shift for INT8 x, as INT32."""
     return rescale(b, x, HALF_Q31, 1 + left_shift, DType.INT32, input_zp=-int(zero_bias))
 
 

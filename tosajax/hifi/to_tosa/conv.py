@@ -1,4 +1,4 @@
-"""Convolutions, as TOSA graphs."""
+"""Convolutions as TOSA graphs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tosajax.hifi.to_tosa._nodes import (
 )
 
 _PER_CHANNEL = "per_chan_sym8sxasym8s"
-# The precisions that have a form, and the operands that are constants.
+# The supported precisions, and the operands that are constants.
 _FORMS = (_PER_CHANNEL,), ("ker", "bias")
 
 
@@ -37,10 +37,10 @@ def conv2d_std(
     quant: Quant,
     out_format: str = "DWH",
 ) -> Tensor:
-    """xa_nn_conv2d_std_per_chan_sym8sxasym8s, by CONV2D and RESCALE.
+    """Adds xa_nn_conv2d_std_per_chan_sym8sxasym8s, as CONV2D and RESCALE.
 
     Args:
-      b: gets the nodes.
+      b: the Builder to which nodes are added.
       inp: INT8, [height, width, channels].
       ker: int8, [out_channels, kernel_height, kernel_width, channels].
       bias: int32, [out_channels].
@@ -48,16 +48,16 @@ def conv2d_std(
       strides: y, x; elements.
       padding: top, left; elements.
       out_size: height and width of the output.
-      quant: as for the kernel; out_shift is at most 29.
-      out_format: of the output.
+      quant: see `kernels.Quant`; out_shift is at most 29.
+      out_format: the format of the output.
 
     Returns:
       INT8, [out_height, out_width, out_channels], or channels first by `out_format`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: one that TOSA has no form for.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the call.
     """
     window = {"strides": strides, "padding": padding, "out_size": out_size}
     common = {"precision": precision, "quant": quant, "out_format": out_format}
@@ -80,28 +80,28 @@ def conv2d_depthwise(
     quant: Quant,
     inp_format: str = "DWH",
 ) -> Tensor:
-    """xa_nn_conv2d_depthwise_per_chan_sym8sxasym8s, by DEPTHWISE_CONV2D and RESCALE.
+    """Adds xa_nn_conv2d_depthwise_per_chan_sym8sxasym8s, as DEPTHWISE_CONV2D and RESCALE.
 
     Args:
-      b: gets the nodes.
-      inp: INT8, [height, width, channels], or [channels, height, width] as WHD.
+      b: the Builder to which nodes are added.
+      inp: INT8, [height, width, channels], or [channels, height, width] for WHD.
       ker: int8, [kernel_height, kernel_width, channels * M], or
-        [channels * M, kernel_height, kernel_width] as WHD.
+        [channels * M, kernel_height, kernel_width] for WHD.
       bias: int32, [channels * M].
       precision: "per_chan_sym8sxasym8s".
       strides: y, x; elements, at most kernel_height and kernel_width.
       padding: top, left; elements.
       out_size: height and width of the output.
-      quant: as for the kernel; out_shift is at most 29.
-      inp_format: of the input and the kernel.
+      quant: see `kernels.Quant`; out_shift is at most 29.
+      inp_format: the format of the input and the kernel.
 
     Returns:
       INT8, [out_height, out_width, channels * M].
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: one that TOSA has no form for.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the call.
     """
     window = {"strides": strides, "padding": padding, "out_size": out_size}
     common = {"precision": precision, "quant": quant, "inp_format": inp_format}
@@ -125,24 +125,24 @@ def conv2d_pointwise(
     quant: Quant,
     out_format: str = "WHD",
 ) -> Tensor:
-    """xa_nn_conv2d_pointwise_per_chan_sym8sxasym8s, by CONV2D and RESCALE.
+    """Adds xa_nn_conv2d_pointwise_per_chan_sym8sxasym8s, as CONV2D and RESCALE.
 
     Args:
-      b: gets the nodes.
+      b: the Builder to which nodes are added.
       inp: INT8, [height, width, channels].
       ker: int8, [out_channels, channels].
       bias: int32, [out_channels].
       precision: "per_chan_sym8sxasym8s".
-      quant: as for the kernel; out_shift is at most 29.
-      out_format: of the output.
+      quant: see `kernels.Quant`; out_shift is at most 29.
+      out_format: the format of the output.
 
     Returns:
       INT8, [out_channels, height, width], or channels last by `out_format`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: one that TOSA has no form for.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the call.
     """
     common = {"precision": precision, "quant": quant, "out_format": out_format}
     check(kernels.conv2d_pointwise, *_FORMS, b, inp, ker, bias, **common)
@@ -153,6 +153,6 @@ def conv2d_pointwise(
 
 
 def _to_format(b: Builder, image: Tensor, out_format: str) -> Tensor:
-    """The cube of an image [1, H, W, C]."""
+    """Converts an image [1, H, W, C] to a cube in a format."""
     cube = reshape(b, image, shape_of(image)[1:])
     return cube if out_format == "DWH" else b.op("TRANSPOSE", cube, perms=(2, 0, 1))

@@ -1,4 +1,4 @@
-"""The fully connected layer, as a TOSA graph."""
+"""The fully connected layer as a TOSA graph."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def fully_connected(
     precision: str = _SIGNED,
     quant: Quant,
 ) -> Tensor:
-    """xa_nn_fully_connected_sym8sxasym8s_asym8s, by CONV2D and RESCALE.
+    """Adds xa_nn_fully_connected_sym8sxasym8s_asym8s, as CONV2D and RESCALE.
 
     Args:
-      b: gets the nodes.
+      b: the Builder to which nodes are added.
       weight: int8, [out_depth, weight_depth].
       inp: INT8, [weight_depth].
       bias: int32, [out_depth].
       precision: "sym8sxasym8s_asym8s".
-      quant: as for the kernel; out_shift is at most 29.
+      quant: see `kernels.Quant`; out_shift is at most 29.
 
     Returns:
       INT8, [out_depth].
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: one that TOSA has no form for.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the call.
     """
     forms = (_SIGNED,), ("weight", "bias")
     common = {"precision": precision, "quant": quant}

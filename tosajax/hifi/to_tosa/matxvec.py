@@ -1,4 +1,4 @@
-"""Products of matrices, as TOSA graphs."""
+"""Products of matrices as TOSA graphs."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def matmul(
     precision: str = _PER_CHANNEL,
     quant: Quant,
 ) -> Tensor:
-    """xa_nn_matmul_per_chan_sym8sxasym8s_asym8s, by CONV2D and RESCALE.
+    """Adds xa_nn_matmul_per_chan_sym8sxasym8s_asym8s, as CONV2D and RESCALE.
 
     Args:
-      b: gets the nodes.
+      b: the Builder to which nodes are added.
       mat1: int8, [rows, cols].
       mat2: INT8, [cols, vec_count].
-      bias: int32, [rows], or none.
+      bias: int32, [rows], or None.
       precision: "per_chan_sym8sxasym8s_asym8s".
-      quant: as for the kernel; out_shift is at most 29.
+      quant: see `kernels.Quant`; out_shift is at most 29.
 
     Returns:
       INT8, [rows, vec_count].
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: one that TOSA has no form for.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the call.
     """
     forms = (_PER_CHANNEL,), ("mat1", "bias")
     check(kernels.matmul, *forms, b, mat1, mat2, bias, precision=precision, quant=quant)

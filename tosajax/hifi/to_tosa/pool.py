@@ -1,4 +1,4 @@
-"""Pools, as TOSA graphs."""
+"""Pooling as TOSA graphs."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ def maxpool(
     out_size: Sequence[int],
     data_format: str = "DWH",
 ) -> Tensor:
-    """xa_nn_maxpool_8 and _16, by MAX_POOL2D.
+    """Adds xa_nn_maxpool_8 or _16, as MAX_POOL2D.
 
     Args:
-      b: gets the nodes.
+      b: the Builder to which nodes are added.
       inp: INT8 or INT16, by `precision`; [height, width, channels], or channels first by
         `data_format`.
       precision: "8" or "16".
       kernel: height and width of the window.
       strides: y, x; elements.
-      padding: top, left; elements. There, and at the bottom and the right, less than `kernel`.
+      padding: top, left; elements. On all four sides, padding must be less than `kernel`.
       out_size: height and width of the output.
-      data_format: of the image and of the output.
+      data_format: the format of the image and of the output.
 
     Returns:
       The type of `inp`, [out_height, out_width, channels], or channels first by `data_format`.
 
     Raises:
-      NNLibParamError: a parameter that the library rejects.
-      TypeError: an argument of another type.
-      UnsupportedError: one that TOSA has no form for.
+      NNLibParamError: the library rejects a parameter.
+      TypeError: an argument has the wrong type.
+      UnsupportedError: TOSA cannot express the call.
     """
     window = {"strides": strides, "padding": padding, "out_size": out_size}
     common = {"precision": precision, "data_format": data_format}
     check(kernels.maxpool, ("8", "16"), (), b, inp, kernel=kernel, **window, **common)
-    # Planes are images of one channel.
+    # For WHD, planes become images of one channel.
     image = image_of(b, inp) if data_format == "DWH" else reshape(b, inp, (*shape_of(inp), 1))
     geometry = geometry_of(shape_of(image)[1:3], kernel, **window)
     pad = geometry.pad

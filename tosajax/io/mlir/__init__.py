@@ -1,4 +1,4 @@
-"""Reads and writes the TOSA dialect of MLIR: text, of all its versions and forms, and bytecode."""
+"""Reads and writes the TOSA dialect of MLIR: text in all versions and forms, and bytecode."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ def read_text(text: str | bytes, function: str | None = None) -> Graph:
     """Reads a function of MLIR text as a graph.
 
     Tensors have the names of values, `conv1` for `%conv1` and `7` for `%7`. Constants keep their
-    bits. Quantized, signed and unsigned integers are signless; `Source.rewrites` names them, and
+    bits. Quantized, signed and unsigned integers become signless; `Source.rewrites` lists them, and
     `Graph.quantization` has their scales.
 
     Args:
-      text: in the generic form or a custom form of the dialect.
-      function: its name; the only one, or `main`, by default.
+      text: MLIR text in the generic form or a custom form of the dialect.
+      function: the function's name; by default the only one, or `main`.
 
     Raises:
-      FormatError: the text is not well-formed MLIR, or an operation is not one of the dialect.
-      UnsupportedError: it has something that TOSA 1.0 does not have.
+      FormatError: the text is not well-formed MLIR, or the dialect does not have an operation.
+      UnsupportedError: the text has something that TOSA 1.0 does not have.
       ImportError: xDSL is not installed.
-      ValueError: there is no such function.
+      ValueError: the function does not exist.
     """
     return module.read(text, function, Source("MLIR text"))
 
@@ -31,11 +31,11 @@ def read_text(text: str | bytes, function: str | None = None) -> Graph:
 def to_text(graph: Graph) -> str:
     """Writes a graph as MLIR text, in the generic form that all tools read.
 
-    `read_text` gives an equal graph, but for its quantization, and for tensors that no node reads
-    or writes. Names that MLIR cannot have, and those of subgraphs, are in the locations.
+    `read_text` returns an equal graph, except for its quantization and for tensors that no node
+    reads or writes. Locations store names that are illegal in MLIR, and names of subgraphs.
 
     Raises:
-      ValueError: MLIR cannot express something.
+      ValueError: MLIR cannot express the graph.
     """
     return writer.to_text(graph)
 
@@ -43,18 +43,18 @@ def to_text(graph: Graph) -> str:
 def read_bytecode(data: bytes, function: str | None = None) -> Graph:
     """Reads a function of MLIR bytecode as a graph.
 
-    That of the dialect of TOSA 1.0, of LLVM 21 and newer, is read by way of tosa-opt.
+    Bytecode of the dialect of TOSA 1.0, from LLVM 21 and newer, is converted by tosa-opt.
 
     Args:
       data: the content of a file.
-      function: its name; the only one, or `main`, by default.
+      function: the function's name; by default the only one, or `main`.
 
     Raises:
-      FormatError: it is not well-formed bytecode.
-      UnsupportedError: it has a dialect that is not known, or something that TOSA 1.0 does not
-        have, or properties that may mean two things.
-      ImportError: xDSL is not installed, or tosa-tools, for the dialect of TOSA 1.0.
-      ValueError: there is no such function.
+      FormatError: the bytecode is not well formed.
+      UnsupportedError: the bytecode has an unknown dialect, ambiguous properties, or something that
+        TOSA 1.0 does not have.
+      ImportError: xDSL is not installed, or, for the dialect of TOSA 1.0, tosa-tools.
+      ValueError: the function does not exist.
     """
     header = bytecode.header(data)
     source = Source("MLIR bytecode", str(header.version), header.producer)
@@ -62,10 +62,10 @@ def read_bytecode(data: bytes, function: str | None = None) -> Graph:
 
 
 def to_bytecode(graph: Graph) -> bytes:
-    """Writes a graph as MLIR bytecode, by way of tosa-opt.
+    """Writes a graph as MLIR bytecode, with tosa-opt.
 
     Raises:
       ImportError: tosa-tools is not installed.
-      ValueError: MLIR cannot express something, or tosa-opt refuses the graph.
+      ValueError: MLIR cannot express the graph, or tosa-opt refuses it.
     """
     return bytecode.of_text(writer.to_text(graph, keep_names=True))

@@ -1,6 +1,6 @@
-"""tosa.apply_scale, an operation of the dialect alone: RESCALE where the scale is constant.
+"""Converts tosa.apply_scale, an operation of the dialect only, to RESCALE if its scale is constant.
 
-RESCALE of INT32 without zero points does the same to each element ("Scaling Helpers", TOSA 1.0.1).
+RESCALE of INT32 with zero points of 0 computes the same ("Scaling Helpers", TOSA 1.0.1).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tosajax.report import FormatError, UnsupportedError
 
 
 def check_tensors(body: Region) -> None:
-    """Checks that no apply_scale scales single numbers, as those in the bodies of other operations.
+    """Checks that no apply_scale takes scalars, as in the bodies of operations such as linalg's.
 
     Raises:
-      UnsupportedError: one does.
+      UnsupportedError: an apply_scale does.
     """
     for operation in body.walk():
         if operation.name == "tosa.apply_scale":
@@ -32,15 +32,17 @@ def check_tensors(body: Region) -> None:
 def as_rescale(
     operation: Operation, known: Callable[[Value], np.ndarray | None], *, is_old: bool
 ) -> list[Operation]:
-    """The operations in the place of an apply_scale.
+    """The operations that replace an apply_scale.
 
     Args:
       operation: the apply_scale.
-      known: the elements of a value that is constant.
-      is_old: whether the dialect is that before 1.0.
+      known: function that returns the elements of a constant value, or None.
+      is_old: whether the dialect is older than TOSA 1.0.
 
     Raises:
-      UnsupportedError: it scales other numbers than i32, or each by a number of its own.
+      FormatError: the number of operands or results is wrong.
+      UnsupportedError: the value is not i32, or the scale is not constant, or differs between
+        elements of a channel.
     """
     if len(operation.operands) != 3 or len(operation.results) != 1:
         raise FormatError(f"{len(operation.operands)} operands, expected 3, and one result")
@@ -58,7 +60,11 @@ def as_rescale(
 
 
 def _by_channel(value: Value, numbers: np.ndarray | None) -> np.ndarray:
-    """The one number of a constant, or one for each index of the last axis."""
+    """The elements of a constant scale: one, or one for each index of the last axis.
+
+    Raises:
+      UnsupportedError: the scale is not constant, or differs along other axes.
+    """
     if numbers is None or not numbers.size:
         raise UnsupportedError(f"%{value.name} is not a constant, which RESCALE wants")
     if (numbers == numbers.flat[0]).all():

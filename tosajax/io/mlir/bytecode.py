@@ -1,13 +1,14 @@
-"""MLIR bytecode <-> text, by tosa-opt (`pip install "tosajax[reference]"`).
+"""Converts MLIR bytecode to and from text, with tosa-opt (`pip install "tosajax[reference]"`).
 
-Bytecode has the properties of operations by their place, in the order of the LLVM that wrote it.
-So only a program that has the dialect can read it, and it may misread what an older dialect wrote:
-that of before TOSA 1.0 is read by `old_bytecode`.
+Bytecode stores the properties of operations by position, in the order of the LLVM that wrote it. So
+only a program with the dialect can read it, and it may misread bytecode of an older dialect:
+`old_bytecode` reads bytecode from before TOSA 1.0.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import mmap
 import os
 import re
 import subprocess
@@ -16,50 +17,53 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tosajax.io.mlir import old_bytecode
+from tosajax.io.mlir.loading import loading_tosa
 from tosajax.report import FormatError, UnsupportedError
 
 _DISTRIBUTION = "tosa-tools"
 _PROGRAM = "bin/tosa-opt"
+_STREAM, _FILE = "-", "/dev/stdin"  # names of the input: only files are mapped to memory
 _PRINT = ("--mlir-print-op-generic", "--mlir-print-debuginfo")
 _MAGIC = b"ML\xefR"
 _LONGEST_PRODUCER = 256  # bytes
-_LONGEST = 300  # characters of a message about what is in it
+_LONGEST = 300  # characters of an error message about its content
 _MLIR = re.compile(r"MLIR([0-9]+)\.")
-_OLDEST = 21  # the LLVM that has the dialect of TOSA 1.0
-_SECONDS = 60  # and one more for each of these bytes:
+_OLDEST = 21  # the first LLVM with the dialect of TOSA 1.0
+_SECONDS = 60  # time limit, plus one second for each _BYTES_A_SECOND of input
 _BYTES_A_SECOND = 1 << 20
-_MEMORY = 2 << 30  # bytes, and as many times the size of the input:
+_MEMORY = 2 << 30  # memory limit in bytes, plus _MEMORY_TIMES the size of the input
 _MEMORY_TIMES = 64
 _OUTPUT = 64 << 20
 _OUTPUT_TIMES = 16
-# In messages about dialects that tosa-opt does not have, with types in bytecode of their own.
+_QUANT = b"quant\0"  # the name of a dialect
+# Parts of tosa-opt's messages about unknown dialects, whose types have their own encoding.
 _UNKNOWN = ("unregistered dialect", "is unknown", "does not implement the bytecode interface")
 _TEXT = "mlir-opt --mlir-print-op-generic of an LLVM with the dialect makes text, which is read"
 
 
 class Header(NamedTuple):
-    """What bytecode says about itself."""
+    """The header of bytecode."""
 
     version: int
-    producer: str  # as "MLIR23.0.0git"
+    producer: str  # such as "MLIR23.0.0git"
 
     @property
     def llvm(self) -> int | None:
-        """The LLVM that wrote it; None where the producer does not say."""
+        """The major version of the LLVM that wrote it; None if the producer does not state it."""
         match = _MLIR.match(self.producer)
         return None if match is None else int(match[1])
 
 
 def header(data: bytes) -> Header:
-    """The header of bytecode.
+    """Reads the header of bytecode.
 
     Raises:
-      FormatError: it is not that of bytecode.
+      FormatError: the header is invalid.
     """
     if data[:4] != _MAGIC:
         raise FormatError(f"MLIR bytecode starts with {_MAGIC.hex()}, not with {data[:4].hex()}")
     first = data[4] if len(data) > 4 else 0
-    # A number is in as many bytes as the first one has zeros at its low end, and one.
+    # The length of a varint in bytes is one plus the number of trailing zeros of its first byte.
     size = (first & -first).bit_length() if first else 9
     version = int.from_bytes(data[4 : 4 + size], "little") >> min(size, 8)
     start = 4 + size
@@ -70,19 +74,19 @@ def header(data: bytes) -> Header:
 
 
 def as_text(data: bytes) -> bytes:
-    """Bytecode as text in the generic form, with locations.
+    """Converts bytecode to text in the generic form, with locations.
 
     Raises:
-      FormatError: it is broken, or tosa-opt does not read it.
-      UnsupportedError: it has a dialect that is not known, or may mean two things.
-      ImportError: tosa-tools is not installed, and it is not of the dialect before TOSA 1.0.
+      FormatError: the bytecode is broken, or tosa-opt cannot read it.
+      UnsupportedError: the bytecode has an unknown dialect, or is ambiguous.
+      ImportError: the dialect is not older than TOSA 1.0, and tosa-tools is not installed.
     """
     found = header(data)
     what = f"bytecode {found.version} by {found.producer!r}"
     if _is_old(found):
         return _old_text(data, found, what)
-    # Operations of other dialects are refused by name and place as those of text are.
-    done = _run(data, *_PRINT, "--allow-unregistered-dialect")
+    # `foreign` refuses operations of other dialects, by name and location, as for text.
+    done = _run(_mapped(_with_quant(data, what)), _FILE, *_PRINT, "--allow-unregistered-dialect")
     if done.code == 0:
         return done.output
     message = f"{_version()} does not read {what}: {done.message}"
@@ -91,8 +95,31 @@ def as_text(data: bytes) -> bytes:
     raise FormatError(message)
 
 
+def _with_quant(data: bytes, what: str) -> bytes:
+    """Bytecode whose types of the dialect `quant`, if there are any, tosa-opt reads."""
+    if _QUANT not in data:
+        return data
+    try:
+        return loading_tosa(data)
+    except FormatError as error:
+        raise FormatError(f"{what} is broken: {str(error)[:_LONGEST]}") from None
+
+
+def _mapped(data: bytes) -> bytes:
+    """Bytecode with so long a name of its producer that LLVM maps the file to memory.
+
+    The start of a page is aligned as constants need it, which smaller files in memory are not. LLVM
+    maps files of four pages, but no whole pages.
+    """
+    size = 4 * mmap.PAGESIZE
+    if (len(data) + size) % mmap.PAGESIZE == 0:
+        size += mmap.PAGESIZE // 2
+    end = data.index(b"\0", len(_MAGIC) + 1)
+    return data[:end] + b" " * size + data[end:]
+
+
 def _is_old(found: Header) -> bool:
-    """Whether the dialect is that before TOSA 1.0, or may be it and tosa-opt cannot tell."""
+    """Whether the dialect is older than TOSA 1.0, or unknown and tosa-opt is not installed."""
     if found.llvm is not None:
         return found.llvm < _OLDEST
     try:
@@ -103,7 +130,7 @@ def _is_old(found: Header) -> bool:
 
 
 def _old_text(data: bytes, found: Header, what: str) -> bytes:
-    """Bytecode of the dialect before TOSA 1.0, which tosa-opt does not have, as text."""
+    """Converts bytecode of a dialect before TOSA 1.0, which tosa-opt cannot read, to text."""
     try:
         return old_bytecode.as_text(data, found.llvm)
     except UnsupportedError as error:
@@ -116,13 +143,13 @@ def _old_text(data: bytes, found: Header, what: str) -> bytes:
 
 
 def of_text(text: str) -> bytes:
-    """Text as bytecode.
+    """Converts text to bytecode.
 
     Raises:
-      ValueError: tosa-opt refuses it.
+      ValueError: tosa-opt refuses the text.
       ImportError: tosa-tools is not installed.
     """
-    done = _run(text.encode(), "--emit-bytecode")
+    done = _run(text.encode(), _STREAM, "--emit-bytecode")
     if done.code:
         raise ValueError(f"{_version()} does not write the graph: {done.message}")
     return done.output
@@ -134,27 +161,23 @@ class _Done(NamedTuple):
     message: str
 
 
-def _run(data: bytes, *options: str) -> _Done:
-    """Runs tosa-opt within limits of time, memory and output."""
-    command = [str(program()), "-", "--mlir-disable-threading", *options]
+def _run(data: bytes, name: str, *options: str) -> _Done:
+    """Runs tosa-opt within limits of time, memory and output; it opens its input by this name."""
+    command = [str(program()), name, "--mlir-disable-threading", *options]
     seconds = _SECONDS + len(data) // _BYTES_A_SECOND
     environment = {**os.environ, "TOSA_MODEL_NO_BACKTRACE": "1"}
-    with (
-        tempfile.TemporaryFile() as output,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.PIPE,
-            env=environment,
-        ) as process,
-    ):
-        _limit(process.pid, len(data))  # before it gets any input
-        try:
-            _, errors = process.communicate(data, seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return _Done(1, b"", f"it took more than {seconds} seconds")
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
+        given.write(data)
+        given.seek(0)
+        with subprocess.Popen(
+            command, stdin=given, stdout=output, stderr=subprocess.PIPE, env=environment
+        ) as process:
+            _limit(process.pid, len(data))
+            try:
+                _, errors = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return _Done(1, b"", f"it took more than {seconds} seconds")
         output.seek(0)
         return _Done(process.returncode, output.read(), _message(process.returncode, errors))
 
@@ -171,11 +194,11 @@ def _limit(process: int, size: int) -> None:
         for kind, most in limits.items():
             resource.prlimit(process, kind, (most, most))
     except (ImportError, AttributeError, OSError, ValueError):
-        pass  # not on this system, or it has ended, or has lower limits
+        pass  # not available on this system, or the process has ended, or has lower limits
 
 
 def _message(code: int, errors: bytes) -> str:
-    """The first error of tosa-opt, or how it ended."""
+    """The first error that tosa-opt printed, or its exit status."""
     lines = errors.decode("utf-8", "replace").splitlines()
     found = [line.partition("error: ")[2] for line in lines if "error: " in line]
     ended = f"it ended with signal {-code}" if code < 0 else f"it ended with status {code}"
@@ -183,7 +206,7 @@ def _message(code: int, errors: bytes) -> str:
 
 
 def program() -> Path:
-    """Where tosa-opt is.
+    """The path of tosa-opt.
 
     Raises:
       ImportError: tosa-tools is not installed.

@@ -1,7 +1,7 @@
-"""The dialect of TOSA 1.0 (since LLVM 21): its operations are the operators of the specification.
+"""Reads the dialect of TOSA 1.0 (since LLVM 21): its operations are the specification's operators.
 
-Operands have the specification's order, and attributes its names. This module has what differs.
-Source: the dialect in LLVM 21 to 24.
+Operands have the specification's order, and attributes its names; this module handles the
+differences. Source: the dialect in LLVM 21 to 24.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tosajax.io.mlir.types import NAMES, TensorType, element_of, tensor_type
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.spec import REQUIRED, Argument, Form, Operator, VarType
 
-# Attributes that are operands or regions, results, or of the tensor of a constant.
+# Forms that are not attributes of an operation: the values of a constant, and regions.
 _NOT_ATTRIBUTES = (Form.VALUES, Form.GRAPH)
-# Flags of the dialect for what TOSA 1.0 does not have.
+# Flags of the dialect that TOSA 1.0 does not have.
 _DRAFT_FLAGS = {"CAST": "input_unsigned"}
-# What Arm's converter to VGF writes on operations, which says nothing of their results.
+# Attributes that Arm's converter to VGF adds to operations; they do not affect results.
 _OF_CONVERTERS = ("spirv_graph_constant_id", "graph_partition_id", "graph_partition_leaf_node")
 
 
 class Current:
-    """Makes graphs of the dialect of TOSA 1.0; see `scopes.Dialect`."""
+    """Builds graphs from the dialect of TOSA 1.0; see `scopes.Dialect`."""
 
     is_old = False
 
@@ -108,8 +108,8 @@ def operator_of(made: Made) -> Operator:
     """The operator of an operation.
 
     Raises:
-      FormatError: the dialect does not have it.
-      UnsupportedError: it is of TOSA 1.1.
+      FormatError: the dialect does not have the operation.
+      UnsupportedError: the operation is of TOSA 1.1.
     """
     name = made.operation.name
     if made.op in signs.DRAFT_OPERATORS:
@@ -120,7 +120,7 @@ def operator_of(made: Made) -> Operator:
 
 
 def type_notes(name: str, kind: TensorType, plain: str | None, dtype: str) -> Iterable[Rewrite]:
-    """What becomes of an element type that is not the plain one of `dtype`."""
+    """Yields a rewrite note if an element type is not `plain`, MLIR's signless name of `dtype`."""
     element = kind.element
     if element is None or element.stated == plain:
         return
@@ -133,10 +133,10 @@ def type_notes(name: str, kind: TensorType, plain: str | None, dtype: str) -> It
 
 
 def check_names(given: dict[str, Any], wanted: Sequence[str]) -> None:
-    """Checks that attributes are known; those with a dot belong to other dialects.
+    """Checks that attributes are known; a name with a dot belongs to another dialect.
 
     Raises:
-      UnsupportedError: one is not.
+      UnsupportedError: an attribute is unknown.
     """
     for name in given:
         if name not in wanted and "." not in name:
@@ -145,10 +145,10 @@ def check_names(given: dict[str, Any], wanted: Sequence[str]) -> None:
 
 
 def word(found: Any) -> str:
-    """A bare word, or the text of a string.
+    """The text of a bare word or a string.
 
     Raises:
-      FormatError: it is something else.
+      FormatError: the attribute is neither.
     """
     if isinstance(found, Word):
         return found.text.strip()
@@ -161,7 +161,7 @@ def integer_list(found: Any) -> tuple[int, ...]:
     """The integers of an `array<i64: 1>` or a `[1]`.
 
     Raises:
-      FormatError: it is something else.
+      FormatError: the attribute is neither.
     """
     if isinstance(found, Literal):
         return integers(found)
@@ -171,10 +171,10 @@ def integer_list(found: Any) -> tuple[int, ...]:
 
 
 def number(found: Any, dtype: DType, literals: Literals) -> Any:
-    """A number in the storage of its type.
+    """A number in the storage of `dtype`.
 
     Raises:
-      FormatError: it is not one of this type.
+      FormatError: the attribute is not a number of this type.
     """
     if dtype.is_float:
         name = NAMES[dtype]
@@ -189,7 +189,7 @@ def number(found: Any, dtype: DType, literals: Literals) -> Any:
 
 
 def shown(found: Any) -> str:
-    """An attribute in messages."""
+    """Formats an attribute for messages."""
     if isinstance(found, Literal):
         stated = f" : {found.type}" if found.type else ""
         return f"{found.text[found.start : min(found.end, found.start + 40)]}{stated}"
@@ -199,7 +199,7 @@ def shown(found: Any) -> str:
 
 
 def _value(argument: Argument, found: Any, dtype: DType | None, literals: Literals) -> Any:
-    """An attribute as nodes have it."""
+    """Converts an attribute to the value that nodes store."""
     if found is None:
         if argument.default is REQUIRED:
             raise FormatError("it is missing")
@@ -235,7 +235,7 @@ def _octets(found: Any) -> bytes:
 
 
 def _own_type(operator: Operator, made: Made) -> DType | None:
-    """The element type of attributes that have that of the tensors."""
+    """The tensors' element type, if the operator has attributes of that type (CLAMP), else None."""
     values = (*made.operation.operands, *made.operation.results)
     if operator.name != "CLAMP" or not values:
         return None
@@ -248,10 +248,10 @@ def _is_unsigned(value: Value) -> bool:
 
 
 def _check_signs(operator: Operator, made: Made) -> None:
-    """Checks that an operator does the same with signless integers as with unsigned ones.
+    """Checks that an operator with unsigned tensors computes the same on signless integers.
 
     Raises:
-      UnsupportedError: it does not.
+      UnsupportedError: the results would differ.
     """
     operation = made.operation
     values = (*operation.operands, *operation.results)

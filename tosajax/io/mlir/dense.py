@@ -1,4 +1,4 @@
-"""Arrays -> the text of constants: numbers where they are few, else hexadecimal digits."""
+"""Writes arrays as the text of constants: a few elements as numbers, many as hexadecimal digits."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tosajax import dtypes
 from tosajax.dtypes import DType
 from tosajax.io.mlir.types import NAMES
 
-_MOST_NUMBERS = 32  # elements that are written as numbers
+_MOST_NUMBERS = 32  # elements written as numbers, at most
 
 
 def dense(values: np.ndarray, dtype: DType) -> str:
-    """A constant, with its type: `dense<[1, 2]> : tensor<2xi8>`.
+    """Formats a constant with its type: `dense<[1, 2]> : tensor<2xi8>`.
 
     Args:
-      values: in `dtype.storage`.
-      dtype: a list of DType.SHAPE has elements of type index.
+      values: the elements, in `dtype.storage`.
+      dtype: the element type; DType.SHAPE is written as index.
     """
     element = NAMES.get(dtype, "index")
     dims = "".join(f"{dim}x" for dim in values.shape)
@@ -27,14 +27,14 @@ def dense(values: np.ndarray, dtype: DType) -> str:
 
 
 def number(value: Any, dtype: DType) -> str:
-    """One number, without its type."""
+    """Formats one number, without its type."""
     if dtype is DType.BOOL:
         return "true" if value else "false"
     if not dtype.is_float:
         return str(int(value))
     exact = float(value)
     if math.isfinite(exact):
-        # A number of MLIR has a decimal point. All digits of float64 say each smaller type.
+        # MLIR's floats have a decimal point. The digits of float64 are exact for narrower types.
         mantissa, e, exponent = repr(exact).partition("e")
         point = "" if "." in mantissa else ".0"
         return f"{mantissa}{point}{e}{exponent}"
@@ -47,7 +47,7 @@ def _elements(values: np.ndarray, dtype: DType) -> str:
         return ""
     if _are_equal(values):
         return number(values.flat[0], dtype)
-    # Tools differ in how many bits an i1 has in hexadecimal, and index has none of a fixed size.
+    # Tools differ in the number of bits of an i1 in hexadecimal; index does not have a fixed size.
     if values.size > _MOST_NUMBERS and dtype not in (DType.BOOL, DType.SHAPE):
         return f'"0x{_octets(values, dtype).hex().upper()}"'
     if not dtype.is_float:
@@ -63,7 +63,7 @@ def _are_equal(values: np.ndarray) -> bool:
 
 
 def _octets(values: np.ndarray, dtype: DType) -> bytes:
-    """Little endian elements of whole bytes, four bits of int4 in one."""
+    """The elements as little-endian bytes; an int4 is the low four bits of a byte."""
     if dtype is DType.INT4:
         return (np.ascontiguousarray(values).view(np.uint8) & 0xF).tobytes()
     return dtypes.pack(values, dtype)

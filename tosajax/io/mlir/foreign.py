@@ -1,4 +1,4 @@
-"""Operations of other dialects than TOSA's: which there are, and what helps."""
+"""Finds operations of dialects other than TOSA, and gives advice on them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _HELP = {
 
 
 def check(body: Region, locations: Locations) -> None:
-    """Checks that all operations of a function are of TOSA.
+    """Checks that all operations of a function are in the TOSA dialect.
 
     Raises:
-      UnsupportedError: some are not; names the first one, and counts all.
+      UnsupportedError: some are not; the message names the first, and counts the rest by name.
     """
     found = list(_foreign(body))
     if not found:
@@ -43,13 +43,13 @@ def check(body: Region, locations: Locations) -> None:
 
 
 def message(name: str, at: str = "") -> str:
-    """What an error says of an operation, by its name and perhaps its place."""
+    """The error message about an operation of another dialect; `at` is its location, or ""."""
     helps = _HELP.get(name.partition(".")[0])
     return f"operation {name}{at} is not of the TOSA dialect{f': {helps}' if helps else ''}"
 
 
 def _foreign(body: Region) -> Iterator[Operation]:
-    """The operations that are not of TOSA, without those in their regions."""
+    """Yields the operations of other dialects, without operations in their regions."""
     for operation in body.operations:
         if not operation.name.startswith(_OWN):
             yield operation

@@ -1,7 +1,7 @@
-"""The text of constants -> arrays, bit for bit and all numbers at once.
+"""Parses the text of constants to arrays, bit for bit, all numbers of a list at once.
 
 Sources: the builtin dialect of MLIR, "DenseTypedElementsAttr" and "DenseResourceElementsAttr", and
-what tosa-opt of LLVM 24 reads and writes.
+the behaviour of tosa-opt of LLVM 24.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _FLOATS = {
 }
 _INTEGER = re.compile(r"(|s|u)i([1-9][0-9]?)")
 _WIDEST = 64
-# Bytes that constants may have for each character of the text, and beyond: one number may stand for
-# many, and many constants for one.
+# The memory limit of constants: bytes for each character of the text, and in addition. A splat has
+# one number for many elements, and many constants may refer to one resource.
 _BYTES_A_CHARACTER = 16
 _MORE_BYTES = 1 << 28
 _FRACTION_OF_F64 = 52
@@ -36,29 +36,29 @@ _MORE_BITS = 4
 _ALIGNMENT = 4  # bytes before the data of a resource
 _BRACKETS = bytes.maketrans(b"[]", b"  ")
 _NOT_BRACKETS = bytes(c for c in range(256) if c not in b"[],")
-# Indices, one or a list of lists, and values.
+# The indices, one or a list of lists, and the values of a sparse constant.
 _SPARSE = re.compile(
     r"\s*+(\[(?:[^\[\]\"]|\[[^\[\]\"]*+\])*+\]|[^\[\],\"\s]++)\s*+,\s*+(.*\S)\s*+", re.DOTALL
 )
-# Eighteen digits always fit int64; longer ones are read one by one.
+# Eighteen digits always fit int64; lists with longer integers are parsed one by one.
 _INTEGERS = re.compile(rb"(?:\s*+-?[0-9]{1,18}+\s*+,)*+\s*+-?[0-9]{1,18}+\s*+")
 _DECIMAL = rb"-?[0-9]++\.[0-9]*+(?:[eE][-+]?[0-9]++)?+"
 _DECIMALS = re.compile(rb"(?:\s*+%b\s*+,)*+\s*+%b\s*+" % (_DECIMAL, _DECIMAL))
 _ONE_INTEGER = re.compile(rb"-?(?:0x[0-9A-Fa-f]+|[0-9]+)")
-# All elements in hexadecimal, of as many digits as the type has.
+# All elements in hexadecimal, with the number of digits of the type.
 _EQUALLY_LONG = rb"(?:\s*+0x[0-9A-Fa-f]{%d}\s*+,)*+\s*+0x[0-9A-Fa-f]{%d}\s*+"
 _BITS = re.compile(rb"0x[0-9A-Fa-f]++")
 _ONE_DECIMAL = re.compile(_DECIMAL)
 
 
 class Format(NamedTuple):
-    """How numbers of an element type are written and held.
+    """The text format and storage of an element type.
 
     Args:
-      name: of the element type.
-      bits: of one element.
-      storage: that holds it: int4 in int8, int48 in int64, unsigned integers in unsigned ones.
-      is_float: whether the bits are a float.
+      name: the element type's name in MLIR.
+      bits: bits of one element.
+      storage: the NumPy type: int8 for int4, int64 for int48, unsigned for unsigned integers.
+      is_float: whether the type is a float.
     """
 
     name: str
@@ -68,17 +68,17 @@ class Format(NamedTuple):
 
     @property
     def signless(self) -> str:
-        """The name, the same for types that differ in their sign alone."""
+        """The name without its sign, equal for types that differ only in signedness."""
         return self.name.lstrip("su")
 
     @property
     def octets(self) -> int:
-        """Bytes of one element in a string of hexadecimal digits."""
+        """The bytes of one element in a string of hexadecimal digits."""
         return -(-self.bits // 8)
 
 
 def format_of(name: str) -> Format | None:
-    """The format of an element type, None for one whose numbers are not read."""
+    """The format of an element type; None if its numbers are not supported."""
     if name in _FLOATS:
         storage = np.dtype(_FLOATS[name])
         return Format(name, 8 * storage.itemsize, storage, is_float=True)
@@ -95,11 +95,11 @@ def format_of(name: str) -> Format | None:
 
 
 class Literals:
-    """The constants of one text.
+    """Parses the constants of one text.
 
     Args:
-      resources: the places of 0x and hexadecimal digits in the text, by key.
-      size: of the text, in characters.
+      resources: the start and end of each resource's "0x..." in the text, by key.
+      size: the length of the text, in characters.
     """
 
     def __init__(self, resources: Mapping[str, tuple[int, int]], size: int) -> None:
@@ -110,8 +110,8 @@ class Literals:
         """The elements of a constant, in `form.storage`.
 
         Raises:
-          FormatError: its text is not that of a constant of this type and shape.
-          UnsupportedError: the constants have more memory than their text can mean.
+          FormatError: the text is not a constant of this type and shape.
+          UnsupportedError: the constants exceed the memory limit for the text.
         """
         count = math.prod(shape)
         self._allowance -= count * form.storage.itemsize
@@ -119,7 +119,7 @@ class Literals:
             raise UnsupportedError(f"a few numbers stand for more than {_MORE_BYTES} bytes")
         try:
             return self._flat(literal, form, shape, count).reshape(shape)
-        except ValueError as error:  # more dimensions, or larger ones, than NumPy has, too
+        except ValueError as error:  # also too many or too large dimensions for NumPy
             raise FormatError(f"{error}, for {form.name} of shape {tuple(shape)}") from None
 
     def _flat(self, literal: Literal, form: Format, shape: Sequence[int], count: int) -> np.ndarray:
@@ -140,7 +140,10 @@ class Literals:
     def _sparse(
         self, literal: Literal, form: Format, shape: Sequence[int], count: int
     ) -> np.ndarray:
-        """Zeros but for the elements of a list of indices, the first one of equal indices."""
+        """Parses a sparse constant: zeros except at a list of indices.
+
+        Of equal indices, the first counts.
+        """
         found = np.zeros(count, form.storage)
         if not literal.body.strip():
             return found
@@ -153,7 +156,7 @@ class Literals:
         return found
 
     def _raw(self, literal: Literal, form: Format, count: int) -> np.ndarray:
-        """The bytes of all elements, or of one that stands for all."""
+        """Parses hexadecimal bytes of all elements, or of one element, repeated (a splat)."""
         data = _octets(literal.text, literal.start + 1, literal.end - 1)
         if len(data) != form.octets or count == 1:
             return _elements(data, form, count)
@@ -186,7 +189,10 @@ class Literals:
 
 
 def _places(text: bytes, shape: Sequence[int]) -> np.ndarray:
-    """The indices `[[0, 1], [2, 3]]` in a flat array of this shape; one number is all of one."""
+    """Converts indices `[[0, 1], [2, 3]]` to indices in the flattened array of this shape.
+
+    A single number without brackets is one index with that number for all dimensions.
+    """
     numbers = _numbers(text.translate(_BRACKETS), Format("index", _WIDEST, np.dtype(np.int64)))
     rank = len(shape)
     if b"[" not in text:
@@ -202,17 +208,17 @@ def _places(text: bytes, shape: Sequence[int]) -> np.ndarray:
 
 
 def with_sign_of(values: np.ndarray, form: Format) -> np.ndarray:
-    """The bits of elements as those of a type of the same width, with a sign or without."""
+    """Reinterprets the bits of elements as a type of the same width but other signedness."""
     if values.dtype == form.storage or form.bits == 8 * form.storage.itemsize:
         return values.view(form.storage)
     return _of_bits(values.view(f"u{values.itemsize}"), form)
 
 
 def integers(literal: Literal) -> tuple[int, ...]:
-    """The numbers of an `array<i64: 1, 2>`, of any element type of integers.
+    """The numbers of an `array<i64: 1, 2>`, of any integer element type.
 
     Raises:
-      FormatError: they are not integers of their type.
+      FormatError: the numbers are not integers of the type.
     """
     name, _, numbers = literal.body.partition(":")
     form = format_of(name.strip())
@@ -229,7 +235,7 @@ def integers(literal: Literal) -> tuple[int, ...]:
 
 
 def _octets(text: str, start: int, end: int) -> bytes:
-    """The bytes that the digits behind 0x stand for."""
+    """Decodes the hexadecimal digits after 0x to bytes."""
     if text[start : start + 2] != "0x":
         raise FormatError("a constant in quotes does not start with 0x")
     try:
@@ -245,7 +251,7 @@ def _blob(data: bytes, form: Format, count: int) -> np.ndarray:
     if len(data) < _ALIGNMENT:
         raise FormatError("the data of a resource does not start with its alignment")
     if len(data) - _ALIGNMENT == form.storage.itemsize * count != form.octets * count:
-        # Some writers keep int48 in eight bytes.
+        # Some writers store int48 in eight bytes.
         return _fitting(
             np.frombuffer(data, form.storage.newbyteorder("<"), count, _ALIGNMENT), form
         )
@@ -253,7 +259,7 @@ def _blob(data: bytes, form: Format, count: int) -> np.ndarray:
 
 
 def _elements(data: bytes, form: Format, count: int) -> np.ndarray:
-    """Little endian elements of whole bytes: six for int48, one for int4."""
+    """Decodes little-endian elements of whole bytes: six for int48, one for int4."""
     if form.bits == 1 and len(data) == -(-count // 8) != count:
         bits = np.unpackbits(np.frombuffer(data, np.uint8), count=count, bitorder="little")
         return bits.astype(np.bool_)
@@ -265,7 +271,7 @@ def _elements(data: bytes, form: Format, count: int) -> np.ndarray:
     octets[:, : form.octets] = np.frombuffer(data, np.uint8).reshape(count, form.octets)
     bits = octets.view(f"<u{form.storage.itemsize}")[:, 0]
     unused = bits >> bits.dtype.type(form.bits)
-    # Negative numbers of some writers have ones in the bits beyond theirs.
+    # Some writers set the unused bits of negative numbers to ones.
     ones = (1 << (8 * form.octets - form.bits)) - 1
     if ((unused != 0) & (unused != ones)).any():
         raise FormatError(f"data has other bits than those of {form.name}")
@@ -273,7 +279,7 @@ def _elements(data: bytes, form: Format, count: int) -> np.ndarray:
 
 
 def _of_bits(bits: np.ndarray, form: Format) -> np.ndarray:
-    """The low bits of unsigned integers as elements."""
+    """Converts the low bits of unsigned integers to elements, with sign extension."""
     if form.bits == 1:
         return (bits & bits.dtype.type(1)).astype(np.bool_)
     bits = bits.astype(f"u{form.storage.itemsize}")
@@ -286,7 +292,7 @@ def _of_bits(bits: np.ndarray, form: Format) -> np.ndarray:
 
 
 def _check_brackets(text: bytes, shape: Sequence[int]) -> None:
-    """Checks that brackets and commas are those of a list of this shape."""
+    """Checks that brackets and commas form a list of this shape."""
     found = text.translate(None, _NOT_BRACKETS)
     groups, length = 1, 0
     for dim in shape:
@@ -302,7 +308,7 @@ def _check_brackets(text: bytes, shape: Sequence[int]) -> None:
 
 
 def _numbers(text: bytes, form: Format) -> np.ndarray:
-    """Numbers between commas, in `form.storage`."""
+    """Parses numbers separated by commas, to `form.storage`."""
     if form.is_float:
         return _floats(text, form)
     if form.bits == 1:
@@ -313,7 +319,7 @@ def _numbers(text: bytes, form: Format) -> np.ndarray:
 
 
 def _fitting(numbers: np.ndarray, form: Format) -> np.ndarray:
-    """Integers in their storage: without a sign of its type, 255 and -1 are one i8."""
+    """Converts integers to their storage; for signless types, 255 and -1 are the same i8."""
     low, high = _limits(form)
     if numbers.size and not low <= int(numbers.min()) <= int(numbers.max()) <= high:
         beyond = numbers[(numbers < low) | (numbers > high)]
@@ -322,7 +328,7 @@ def _fitting(numbers: np.ndarray, form: Format) -> np.ndarray:
 
 
 def _long_integers(tokens: list[bytes], form: Format) -> np.ndarray:
-    """Integers one by one: hexadecimal ones, and those of many digits."""
+    """Parses a list with hexadecimal integers or integers of many digits, one by one."""
     low, high = _limits(form)
     numbers = []
     for token in map(bytes.strip, tokens):
@@ -344,12 +350,12 @@ def _limits(form: Format) -> tuple[int, int]:
 
 
 def _floats(text: bytes, form: Format) -> np.ndarray:
-    """Floats; hexadecimal ones are bits."""
+    """Parses floats; hexadecimal numbers are their bits."""
     digits = 2 * form.octets
     if re.fullmatch(_EQUALLY_LONG % (digits, digits), text):
         rows = np.frombuffer(
             text.translate(None, b"x, \t\r\n\v\f"), np.uint8
-        )  # without the x of 0x
+        )  # the leading 0 of 0x stays in each row
         octets = bytes.fromhex(rows.reshape(-1, digits + 1)[:, 1:].tobytes().decode())
         return (
             np.frombuffer(octets, f">u{form.octets}").astype(f"u{form.octets}").view(form.storage)
@@ -382,14 +388,15 @@ def _not_a_float(text: bytes, form: Format) -> FormatError:
 
 
 def _rounded(numbers: np.ndarray, form: Format) -> np.ndarray:
-    """float64 rounded to nearest, ties to even, once."""
+    """Rounds float64 to nearest, ties to even, in one step."""
     if np.isinf(numbers).any():
         raise FormatError("a number is too large")
     with np.errstate(over="ignore"):
-        if form.storage.isbuiltin == 1:  # of NumPy
+        if form.storage.isbuiltin == 1:  # a type of NumPy's own
             return numbers.astype(form.storage)
-        # ml_dtypes rounds to float32 or float16 first. So numbers are cut to a few more bits than
-        # the type has, the last of which says whether there were others: rounding to odd.
+        # ml_dtypes rounds to float32 or float16 first. To avoid double rounding, this truncates to
+        # a few more bits than the type has, and sets the last bit if others were lost (rounding to
+        # odd).
         bits = numbers.view(np.uint64)
         dropped = np.uint64(_FRACTION_OF_F64 - ml_dtypes.finfo(form.storage).nmant - _MORE_BITS)
         kept = bits >> dropped << dropped

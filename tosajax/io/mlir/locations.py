@@ -1,7 +1,7 @@
-"""Locations of MLIR text: words for people, and what tosajax keeps there.
+"""Reads and writes locations of MLIR text, and the names that tosajax stores in their metadata.
 
-MLIR has no place for names of tensors that are no names of values, nor for those of subgraphs. They
-are in the metadata of locations, which all tools carry along:
+MLIR cannot store tensor names that are illegal as value names, nor the names of subgraphs. They go
+into the metadata of locations, which all tools preserve:
 `loc(fused<["tosajax", "name", "layer 1/add"]>["where the node comes from"])`.
 """
 
@@ -15,29 +15,29 @@ from tosajax.report import FormatError
 
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _TOKEN = re.compile(rf"\s*+({_STRING}|\#[\w$.-]++|[A-Za-z]++|[0-9]++|[][():,<])", re.DOTALL)
-# Behind the name of a file: line and column, perhaps to another column or line.
+# Follows a file name: line and column, or a range of them.
 _LINE = re.compile(r"\s*+:\s*+[0-9]++\s*+:\s*+[0-9]++(?:\s++to\s++[0-9]*+\s*+:\s*+[0-9]++)?+")
 _ESCAPE = re.compile(rb'\\(?:(["\\nt])|([0-9A-Fa-f]{2}))')
 _ESCAPED = {b"n": b"\n", b"t": b"\t"}
 _TAG = "tosajax"
-_TEXT = "location"  # the key of a text that no location of MLIR can have
+_TEXT = "location"  # the key of a text that MLIR locations cannot express
 _KEPT = re.compile(rf"\[\s*+({_STRING}(?:\s*+,\s*+{_STRING})*+)\s*+\]", re.DOTALL)
-_LONGEST = 1 << 16  # characters; locations may refer to others again and again
+_LONGEST = 1 << 16  # characters; nested references could make a location's text exponential
 
 
 class Location(NamedTuple):
-    """What a location says.
+    """A parsed location.
 
     Args:
-      text: None where it is unknown.
-      kept: what tosajax keeps there: pairs of a key and a value.
+      text: the location as text; None if unknown.
+      kept: tosajax's metadata, pairs of a key and a value.
     """
 
     text: str | None = None
     kept: tuple[tuple[str, str], ...] = ()
 
     def all_of(self, key: str) -> tuple[str, ...]:
-        """The values of a key, in their order."""
+        """The values of a key in the metadata, in order."""
         return tuple(value for found, value in self.kept if found == key)
 
 
@@ -45,7 +45,7 @@ class Locations:
     """The locations of one text.
 
     Args:
-      aliases: what the names of locations stand for, by "#name".
+      aliases: the text of each location alias, by "#name".
     """
 
     def __init__(self, aliases: Mapping[str, str]) -> None:
@@ -53,10 +53,10 @@ class Locations:
         self._known: dict[str, Location] = {}
 
     def read(self, text: str | None) -> Location:
-        """What a location says, from the text between the parentheses.
+        """Parses a location, given the text between the parentheses of loc(...).
 
         Raises:
-          FormatError: it is not that of a location.
+          FormatError: the text is not a location.
         """
         if text is None:
             return Location()
@@ -76,7 +76,7 @@ class Locations:
 
 
 class _Reader:
-    """Reads one location by recursive descent."""
+    """Parses one location by recursive descent."""
 
     def __init__(self, text: str, others: Locations) -> None:
         self.text = text
@@ -99,7 +99,7 @@ class _Reader:
         raise self.wrong(token)
 
     def name(self, name: str) -> str:
-        """What follows a name: a child in parentheses, or lines and columns of a file."""
+        """Parses the rest of a name: a child in parentheses, or lines and columns of a file."""
         if self.peek() == "(":
             self.next()
             inner = self.location().text
@@ -134,7 +134,7 @@ class _Reader:
         return Location(dict(kept).get(_TEXT, text), kept)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What tosajax keeps between the angle brackets, if it is that."""
+        """Parses the metadata in angle brackets; () if it is not tosajax's."""
         start = self.at = self.text.index("<", self.at) + 1
         depth = 1
         for match in re.finditer(rf"{_STRING}|->|[<>]", self.text[start:], re.DOTALL):
@@ -178,10 +178,10 @@ def _kept(body: str) -> tuple[tuple[str, str], ...]:
 
 
 def unquoted(token: str) -> str:
-    """The text of a string in quotes.
+    """The text of a string in quotes, unescaped.
 
     Raises:
-      FormatError: it is not UTF-8.
+      FormatError: the text is not UTF-8.
     """
     try:
         return _ESCAPE.sub(_unescaped, token[1:-1].encode()).decode()
@@ -195,14 +195,14 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 
 def quoted(content: str | bytes) -> str:
-    """A text or bytes in quotes, the inverse of `unquoted`.
+    """Quotes and escapes a text or bytes, the inverse of `unquoted`.
 
     Raises:
-      ValueError: the text is not Unicode.
+      ValueError: the text is not valid Unicode.
     """
     if isinstance(content, bytes):
         return '"' + "".join(_escaped(chr(octet)) for octet in content) + '"'
-    content.encode()  # lone surrogates
+    content.encode()  # raises for lone surrogates
     return '"' + "".join(map(_escaped_unless_unicode, content)) + '"'
 
 
@@ -216,7 +216,7 @@ def _escaped_unless_unicode(character: str) -> str:
 
 
 def written(location: Location) -> str:
-    """A location as ` loc(...)`, "" for one that says nothing."""
+    """Formats a location as ` loc(...)`, or "" if it is empty."""
     text, kept = location
     inner = "unknown" if not text else quoted(text)
     if text == "":

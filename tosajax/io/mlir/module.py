@@ -1,4 +1,4 @@
-"""A module of MLIR -> the graph of one of its functions."""
+"""Reads a function of an MLIR module as a graph."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from tosajax.io.pre_1_0.upgrade import upgrade
 from tosajax.report import FormatError, UnsupportedError
 
 _MAIN = "main"
-_LONGEST = 600  # characters of a message, which may name what is long in the text
+_LONGEST = 600  # characters of an error message, which may quote long parts of the text
 _MODULE, _FUNCTION, _VARIABLE = "builtin.module", "func.func", "tosa.variable"
 _CALL = "func.call"
 
 
 def read(text: str | bytes, function: str | None, source: Source) -> Graph:
-    """The graph of a function; see `read_text`.
+    """Reads a function as a graph; see `read_text`.
 
     Args:
-      text: of the module.
-      function: its name; None for the only one, or `main`.
-      source: of the text. Its version gets the dialect, and the form where it has none yet.
+      text: the module's text.
+      function: the function's name; None for the only one, or `main`.
+      source: the text's source. The dialect is added to its version; if it has no version, the
+        syntax as well.
     """
     try:
         decoded = text.decode() if isinstance(text, bytes) else text
@@ -71,7 +72,7 @@ def _graph(module: Module, function: str | None, source: Source) -> Graph:
 
 
 def _flat(operations: Sequence[Operation]) -> Iterator[Operation]:
-    """The operations of a module, and of modules in it."""
+    """Yields the operations of a module and of nested modules."""
     for operation in operations:
         if operation.name == _MODULE:
             for region in operation.regions:
@@ -83,8 +84,8 @@ def _flat(operations: Sequence[Operation]) -> Iterator[Operation]:
 def _chosen(operations: Sequence[Operation], function: str | None) -> Operation:
     """The function to read.
 
-    Declarations, which have no body, do not count, and unless `function` names them neither do
-    private functions and those that others call.
+    Declarations, which have no body, are ignored. Private functions and functions that others call
+    are ignored unless `function` names them.
     """
     bodies = [op for op in operations if op.name == _FUNCTION and _has_body(op)]
     if not bodies:
@@ -106,7 +107,7 @@ def _chosen(operations: Sequence[Operation], function: str | None) -> Operation:
 
 
 def _entries(functions: Sequence[Operation]) -> list[Operation]:
-    """The functions that are neither private nor called by others."""
+    """The functions that are neither private nor called."""
     called = {
         operation.attributes.get("callee")
         for function in functions

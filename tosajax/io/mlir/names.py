@@ -1,4 +1,4 @@
-"""Names that are taken."""
+"""Unique names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tosajax.report import FormatError
 
 
 class Names:
-    """Names of one kind, all different.
+    """A set of unique names.
 
     Args:
-      taken: the names so far.
+      taken: the names in use.
     """
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
@@ -19,7 +19,7 @@ class Names:
         self._made = 0
 
     def fresh(self, name: str) -> str:
-        """The name, or one like it."""
+        """Adds the name, with a suffix if it is taken, and returns it."""
         found = name
         while found in self.taken:
             self._made += 1
@@ -28,10 +28,10 @@ class Names:
         return found
 
     def own(self, name: str) -> str:
-        """The name.
+        """Adds the name and returns it.
 
         Raises:
-          FormatError: it is taken.
+          FormatError: the name is taken.
         """
         if name in self.taken:
             raise FormatError(f"the name {name!r} is there twice")

@@ -1,6 +1,6 @@
-"""Reads the numbers and sections of MLIR bytecode, each within its bounds.
+"""Reads numbers and sections of MLIR bytecode, with bounds checks.
 
-Source: "MLIR Bytecode Format", of the documentation of MLIR.
+Source: "MLIR Bytecode Format", in MLIR's documentation.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import NoReturn, TypeVar
 from tosajax.report import FormatError
 
 _T = TypeVar("_T")
-_LONGEST = 9  # bytes of a number
+_LONGEST = 9  # bytes of a varint
 _PADDING = 0xCB
-_ALIGNED = 0x80  # in the identifier of a section
+_ALIGNED = 0x80  # bit in a section's identifier
 _SHOWN = 40
 
 
 class Octets:
-    """A part of a file, read from its start to its end.
+    """A cursor over a part of a file.
 
     Args:
       data: the whole file, as alignment counts from its start.
-      start: of the part.
-      end: of the part; None for that of the file.
-      what: the name of the part in messages.
+      start: the part's offset in bytes.
+      end: the offset of the part's end; None for the file's end.
+      what: the part's name in messages.
     """
 
     def __init__(self, data: bytes, start: int, end: int | None, what: str) -> None:
@@ -40,7 +40,7 @@ class Octets:
         raise FormatError(f"MLIR bytecode, {self.what}, byte {self.at}: {message}")
 
     def take(self, size: int) -> int:
-        """Goes on by some bytes; returns where they start."""
+        """Advances by `size` bytes; returns the offset of the first."""
         if size > self.end - self.at:
             self.wrong(f"{size} bytes are to follow, but only {self.end - self.at} do")
         self.at += size
@@ -51,14 +51,14 @@ class Octets:
         return Octets(self.data, start, self.at, what)
 
     def again(self) -> Octets:
-        """The same part, for one more reader."""
+        """Returns a new cursor at the same position."""
         return Octets(self.data, self.at, self.end, self.what)
 
     def byte(self) -> int:
         return self.data[self.take(1)]
 
     def number(self) -> int:
-        """In as many bytes as the first one has zeros at its low end, and one."""
+        """Reads an unsigned varint: its length is one plus the trailing zeros of its first byte."""
         start = self.take(1)
         first = self.data[start]
         size = (first & -first).bit_length() if first else _LONGEST
@@ -66,17 +66,17 @@ class Octets:
         return int.from_bytes(self.data[start : start + size], "little") >> min(size, 8)
 
     def signed(self) -> int:
-        """A number with its sign in the lowest bit."""
+        """Reads a zigzag-encoded varint: the sign is in the lowest bit."""
         found = self.number()
         return (found >> 1) ^ -(found & 1)
 
     def flagged(self) -> tuple[int, bool]:
-        """A number and the flag in its lowest bit."""
+        """Reads a varint with a flag in its lowest bit."""
         found = self.number()
         return found >> 1, bool(found & 1)
 
     def count(self) -> int:
-        """How many things follow, of at least one byte each."""
+        """Reads the count of the items that follow, each of at least one byte."""
         found = self.number()
         if found > self.end - self.at:
             self.wrong(f"{found} things are to follow in {self.end - self.at} bytes")
@@ -86,7 +86,7 @@ class Octets:
         return [self.number() for _ in range(self.count())]
 
     def item(self, items: Sequence[_T]) -> _T:
-        """The one of these things whose number follows."""
+        """Reads an index, and returns the item at this index."""
         number = self.number()
         if number >= len(items):
             self.wrong(f"number {number} is beyond {len(items)}")
@@ -102,7 +102,7 @@ class Octets:
         return self.data[start : self.end]
 
     def text(self) -> bytes:
-        """Bytes up to a zero."""
+        """Reads a zero-terminated string; returns it without the zero."""
         end = self.data.find(b"\0", self.at, self.end)
         if end < 0:
             self.wrong("a text does not end")
@@ -110,7 +110,7 @@ class Octets:
         return self.data[start:end]
 
     def section(self, names: tuple[str, ...]) -> tuple[int, Octets]:
-        """A section and its identifier, an index of `names`."""
+        """Reads a section; returns its identifier, an index of `names`, and its content."""
         identifier = self.byte()
         size = self.number()
         if identifier & _ALIGNED:
@@ -135,5 +135,5 @@ class Octets:
 
 
 def shown(octets: bytes) -> str:
-    """The start of a text in messages."""
+    """The start of a string, for messages."""
     return repr(octets[:_SHOWN].decode("utf-8", "replace"))

@@ -1,7 +1,7 @@
-"""The dialect before TOSA 1.0 (until LLVM 20): its operations are those of TOSA 0.80.
+"""Reads the dialect before TOSA 1.0 (until LLVM 20), whose operations are TOSA 0.80's.
 
-Zero points, shifts and shapes are attributes. Between the two versions was one that mixes them.
-Source: the dialect in LLVM 19 and 20.
+Zero points, shifts and shapes are attributes. Between this dialect and the dialect of TOSA 1.0, one
+version mixes attributes and operands. Source: the dialect in LLVM 19 and 20.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tosajax.io.pre_1_0.model import OldGraph, OldNode, OldTensor
 from tosajax.report import FormatError, UnsupportedError
 
 _QUANTIZATION = "quantization_info"
-# Operators with another name in files of 0.80.
+# Operators with different names in files of 0.80.
 _OPERATORS = {"INT_DIV": "INTDIV", "REDUCE_PROD": "REDUCE_PRODUCT"}
-# Attributes with another name there.
+# Attributes with different names in files of 0.80.
 _RENAMED = {
     "out_shape": "output_shape",
     "identifier": "operator_name",
     "config": "domain_name",
 }
-# Zero points that an operator has by another name than its quantization_info.
+# Zero points whose names in files differ from those in quantization_info, by operator.
 _ZERO_POINTS = {"NEGATE": {"input_zp": "input1_zp"}, "PAD": {"input_zp": "pad_const_int"}}
 _GRAPHS = {
     "COND_IF": ("then_branch", "else_branch"),
@@ -39,12 +39,12 @@ _GRAPHS = {
 }
 _UNSIGNED = {"ui8": "UINT8", "ui16": "UINT16"}
 _PLAIN = {dtype.name: name for dtype, name in NAMES.items()}
-_LISTS = ("i64", "index")  # of constants that are shapes, perms or paddings
+_LISTS = ("i64", "index")  # element types of constants that are shapes, perms or paddings
 _PAIR = re.compile(r"\s*(\w+)\s*=\s*(-?[0-9]{1,18})\s*")
 
 
 class Old:
-    """Makes graphs of the dialect before TOSA 1.0; see `scopes.Dialect`."""
+    """Builds graphs from the dialect before TOSA 1.0; see `scopes.Dialect`."""
 
     is_old = True
 
@@ -84,7 +84,7 @@ class Old:
         return OldNode("VARIABLE", (), (), attributes, variable.location)
 
     def graph(self, scope: Scope, inputs: Sequence[str], outputs: Sequence[str]) -> OldGraph:
-        stand_ins = {*scope.stand_ins.values()}  # the upgrade makes its own
+        stand_ins = {*scope.stand_ins.values()}  # `upgrade` makes its own tensors of variables
         return OldGraph(
             tuple(inputs),
             tuple(outputs),
@@ -108,7 +108,7 @@ def _dtype(element: Element | None) -> str:
 
 
 def _attribute(op: str, name: str, found: Any, literals: Literals) -> dict[str, Any]:
-    """An attribute by the names of files."""
+    """Converts an attribute to the names of files; quantization_info becomes several."""
     if name == _QUANTIZATION:
         return _zero_points(op, found)
     name = _RENAMED.get(name, name)
@@ -135,7 +135,7 @@ def _attribute(op: str, name: str, found: Any, literals: Literals) -> dict[str, 
 
 
 def _zero_points(op: str, found: Any) -> dict[str, int]:
-    """The zero points of `#tosa.conv_quant<input_zp = -3, weight_zp = 0>`."""
+    """Parses zero points such as `#tosa.conv_quant<input_zp = -3, weight_zp = 0>`."""
     pairs = [_PAIR.fullmatch(part) for part in word(found).split(",")]
     if not all(pairs):
         raise FormatError(f"{shown(found)} is not a list of zero points")

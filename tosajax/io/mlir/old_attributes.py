@@ -1,6 +1,6 @@
-"""Attributes and types of MLIR bytecode -> the text that MLIR has for them.
+"""Converts attributes and types of MLIR bytecode to MLIR text.
 
-Those of the builtin dialect have a code, those of other dialects are text in the bytecode.
+Attributes and types of the builtin dialect have a binary encoding; in other dialects they are text.
 
 Source: the builtin dialect in LLVM 17 to 20; "MLIR Bytecode Format".
 """
@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from tosajax.io.mlir.locations import quoted
 from tosajax.io.mlir.octets import Octets, shown
+from tosajax.io.mlir.old_quantized import quantized
 from tosajax.report import FormatError, UnsupportedError
 
 _T = TypeVar("_T")
@@ -30,7 +31,7 @@ _INTEGER = re.compile(r"([su]?)i([1-9][0-9]?)")
 _FLOAT_8 = re.compile(r"f8E[0-9]M[0-9]\w*")
 _OF_DIALECT = re.compile(rb"([#!](?:tosa|quant)\.\w+)<[^\"]*>", re.DOTALL)
 _RANKED = re.compile(r"tensor<((?:[0-9]+x)*)([^x]*)>")
-# The attributes of the builtin dialect by their code.
+# The kinds of the builtin dialect's attributes, by code.
 _CODES = (
     *("array", "dictionary", "string", "typed_string", "symbol", "nested_symbol", "type", "unit"),
     *("number", "float", "call", "line", "fused", "fused_with_metadata", "name", "unknown"),
@@ -43,9 +44,9 @@ class Attribute(NamedTuple):
     """An attribute as text.
 
     Args:
-      kind: one of those of `old_properties`, or another word.
-      text: with its type.
-      name: of a string or symbol.
+      kind: a kind in `old_properties`, or another word.
+      text: the attribute's text, with its type.
+      name: the content of a string, or the name of a symbol.
     """
 
     kind: str
@@ -54,12 +55,12 @@ class Attribute(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Where an attribute or a type is in the bytecode.
+    """The encoded bytes of an attribute or type.
 
     Args:
-      dialect: that it is of.
+      dialect: its dialect's name.
       part: its bytes.
-      is_text: whether they are text.
+      is_text: whether the bytes are text.
     """
 
     dialect: bytes
@@ -71,11 +72,12 @@ class Attributes:
     """The attributes and types of one file.
 
     Args:
-      attributes: where they are.
-      types: where they are.
-      strings: of the file.
-      resources: the keys of those that attributes refer to.
-      spend: is told how many characters a text has, and raises where there are too many.
+      attributes: the encoded attributes.
+      types: the encoded types.
+      strings: the file's strings.
+      resources: the keys of the resources that attributes refer to.
+      spend: function called with the length of each text, in characters, that raises if the total
+        is too large.
     """
 
     def __init__(
@@ -96,11 +98,11 @@ class Attributes:
         self._depth = 0
 
     def attribute(self, number: int) -> Attribute:
-        """An attribute, by its number.
+        """The attribute with an index.
 
         Raises:
-          FormatError: it is broken.
-          UnsupportedError: it is of a kind that TOSA does not need.
+          FormatError: the attribute is broken.
+          UnsupportedError: TOSA does not use this kind of attribute.
         """
         if number not in self._read:
             self._read[number] = self._bounded(self._attribute, _at(self._attributes, number))
@@ -108,7 +110,7 @@ class Attributes:
         return self._read[number]
 
     def type(self, number: int) -> str:
-        """A type, by its number."""
+        """The text of the type with an index."""
         if number not in self._read_types:
             self._read_types[number] = self._bounded(self._type, _at(self._types, number))
             self._spend(len(self._read_types[number]))
@@ -123,7 +125,7 @@ class Attributes:
         return self._strings[number]
 
     def dictionary(self, number: int) -> dict[str, int]:
-        """The numbers of the attributes in a dictionary, by name."""
+        """The indices of the attributes in a dictionary attribute, by name."""
         entry = _at(self._attributes, number)
         part = entry.part.again()
         if entry.is_text or entry.dialect != b"builtin" or _code(part) != "dictionary":
@@ -138,7 +140,7 @@ class Attributes:
         return found
 
     def location(self, number: int) -> tuple[str, list[int]]:
-        """The text of a location, and the numbers of those that it names, as `#l1`."""
+        """The text of a location, and the indices of the locations it refers to, as `#l1`."""
         entry = _at(self._attributes, number)
         part = entry.part.again()
         if entry.is_text or entry.dialect != b"builtin":
@@ -276,7 +278,7 @@ class Attributes:
         if code.startswith("fused"):
             inner = part.numbers()
             if code != "fused":
-                part.number()  # metadata, which tosajax only knows of its own
+                part.number()  # metadata, ignored
             return f"fused[{', '.join(f'#l{n}' for n in inner)}]" if inner else "unknown", inner
         name = self.attribute(part.number())
         if name.kind != "string":
@@ -294,6 +296,8 @@ class Attributes:
         part = entry.part
         if entry.is_text:
             return _type_of_dialect(part)
+        if entry.dialect == b"quant":
+            return quantized(part, self.type)
         if entry.dialect != b"builtin":
             raise UnsupportedError(f"a type of dialect {shown(entry.dialect)} is not text")
         code = part.number()
@@ -349,7 +353,7 @@ def _joined(start: str, texts: Sequence[str], end: str) -> str:
 
 
 def _known_width(part: Octets, bits: int) -> int:
-    """The bits of a number: one byte, or a number with its sign in the lowest bit."""
+    """Reads the bits of an integer: one byte for up to 8 bits, else a zigzag-encoded varint."""
     found = part.byte() if bits <= _BYTE else part.signed()
     mask = (1 << bits) - 1
     if found >> bits not in (0, -1) and not (bits < _BYTE and found in (mask, 0xFF)):
@@ -393,7 +397,7 @@ def _decoded(text: bytes) -> str:
 
 
 def _unpacked(data: bytes, count: int, part: Octets) -> bytes:
-    """Eight elements of i1 to a byte -> one; a byte of zeros or ones stands for all."""
+    """Unpacks i1 elements from eight per byte to one per byte; a splat, 0x00 or 0xFF, stays."""
     if data in (b"\0", b"\xff"):
         return data
     if len(data) != -(-count // _BYTE):

@@ -1,7 +1,7 @@
-"""MLIR bytecode of the TOSA dialect before 1.0 -> text in the generic form.
+"""Converts MLIR bytecode of the TOSA dialect before 1.0 to text in the generic form.
 
-Newer programs misread it, as it has the properties of operations by their place. All of it that
-cannot be the old dialect's is refused.
+Newer programs misread such bytecode, because it stores the properties of operations by position.
+This reader refuses everything that the old dialect cannot have written.
 
 Source: "MLIR Bytecode Format", versions 0 to 6, and the files of LLVM 19.
 """
@@ -32,30 +32,30 @@ _SECTIONS = (
     "properties",
 )
 _NEEDED = ("strings", "dialects", "attributes and types", "offsets", "operations")
-_MORE_TEXT = 1 << 22  # characters, and for each byte:
+_MORE_TEXT = 1 << 22  # limit of the text, in characters, plus _TEXT_OF_A_BYTE for each byte
 _TEXT_OF_A_BYTE = 32
-_BLOB = 0  # the kind of a resource
-_ALIGNMENT = "04000000"  # before the data of a resource in text
+_BLOB = 0  # the kind of a resource with data
+_ALIGNMENT = "04000000"  # precedes the data of a resource in text
 
 
 class _Name(NamedTuple):
-    """The name of an operation; `is_native` where its properties are by place."""
+    """The name of an operation; `is_native` if its properties are stored by position."""
 
     name: str
     is_native: bool
 
 
 def as_text(data: bytes, llvm: int | None) -> bytes:
-    """Bytecode as text.
+    """Converts bytecode to text.
 
     Args:
       data: the file, with its header.
-      llvm: that wrote it; None where this is unknown.
+      llvm: the major version of the LLVM that wrote it; None if unknown.
 
     Raises:
-      FormatError: it is broken.
-      UnsupportedError: it has something that the TOSA dialect before 1.0 does not have, or its
-        properties may mean two things.
+      FormatError: the bytecode is broken.
+      UnsupportedError: the bytecode has something that the TOSA dialect before 1.0 does not have,
+        or its properties are ambiguous.
     """
     part = Octets(data, _MAGIC_SIZE, None, "the file")
     version = part.number()
@@ -66,12 +66,12 @@ def as_text(data: bytes, llvm: int | None) -> bytes:
 
 
 class File:
-    """The parts of a file, and the text that becomes of it."""
+    """The sections of a file, and the lines of its text."""
 
     def __init__(self, part: Octets, version: int, llvm: int | None) -> None:
         self.version = version
         self.llvm = llvm
-        self.left = _MORE_TEXT + _TEXT_OF_A_BYTE * part.end  # characters
+        self.left = _MORE_TEXT + _TEXT_OF_A_BYTE * part.end  # characters still allowed
         self.parts = _sections(part)
         self.strings = _strings(self.parts["strings"])
         self.dialects, self.names = self._dialects(self.parts["dialects"])
@@ -81,12 +81,12 @@ class File:
             attributes, types, self.strings, list(self.resources), self.spend
         )
         self.blobs = _blobs(self.parts.get("properties"))
-        self.places: dict[int, str] = {}  # of locations
+        self.places: dict[int, str] = {}  # keys: the indices of locations in use
         self.lines: list[str] = []
         self.regions = itertools.count()
 
     def prefix(self) -> str:
-        """What is in front of the names in a region of an operation."""
+        """A unique prefix for the value names of a region."""
         return f"r{next(self.regions)}_"
 
     def spend(self, characters: int) -> None:
@@ -105,7 +105,7 @@ class File:
         self._say_resources()
         return "\n".join(self.lines).encode()
 
-    # What operations refer to.
+    # Tables that operations refer to.
 
     def string(self, number: int) -> bytes:
         if number >= len(self.strings):
@@ -122,7 +122,7 @@ class File:
                 part.section(_SECTIONS)
             dialects.append(self.string(name))
         if self.version >= ELIDED:
-            part.number()  # of names
+            part.number()  # the number of names
         names = []
         while part:
             dialect = part.item(dialects)
@@ -141,7 +141,7 @@ class File:
             part.wrong(f"operation {shown(name)} is not UTF-8")
 
     def _entries(self) -> tuple[list[Entry], list[Entry]]:
-        """Where attributes and types are."""
+        """The encoded attributes and types."""
         part, held = self.parts["offsets"], self.parts["attributes and types"]
         found: list[list[Entry]] = []
         for size in (part.number(), part.number()):
@@ -160,12 +160,12 @@ class File:
         return found[0], found[1]
 
     def _resources(self) -> Iterator[tuple[str, bytes | None]]:
-        """The constants of dialects that lie apart; None for one whose data is not there."""
+        """Yields the keys and data of dialect resources; None for missing data."""
         part, held = self.parts.get("offsets of resources"), self.parts.get("resources")
         if part is None:
             return
         keys: set[str] = set()
-        for _ in range(part.count()):  # of programs, not of dialects
+        for _ in range(part.count()):  # external resources, ignored
             self.string(part.number())
             for _ in range(part.count()):
                 self._resource(part, held)
@@ -189,7 +189,7 @@ class File:
         return key, _resource_data(data) if data and kind == _BLOB else None
 
     def properties(self, name: _Name, blob: Octets | None) -> dict[str, int]:
-        """The numbers of attributes, by name."""
+        """The indices of an operation's attributes, by name."""
         if name.is_native:
             return properties(name.name, blob, self.llvm, self.attributes.kind)
         if blob is None:
@@ -198,10 +198,10 @@ class File:
         blob.check_end()
         return found
 
-    # Text behind the operations.
+    # Text that follows the operations.
 
     def location(self, number: int) -> str:
-        """A reference to a location, whose text follows the operations."""
+        """Formats a reference to a location, whose definition follows the operations."""
         self.places.setdefault(number, "")
         return f" loc(#l{number})"
 
@@ -239,7 +239,7 @@ def _sections(part: Octets) -> dict[str, Octets]:
 
 
 def _strings(part: Octets) -> list[bytes]:
-    """Their lengths are in reverse, and each has a zero behind it."""
+    """Reads the strings: their lengths are in reverse order, and each ends with a zero byte."""
     lengths = part.numbers()
     found = []
     for length in reversed(lengths):
@@ -260,7 +260,7 @@ def _blobs(part: Octets | None) -> list[Octets]:
 
 
 def _resource_data(part: Octets) -> bytes:
-    """The data of a resource, behind its alignment and padding."""
+    """The data of a resource, after its alignment and padding."""
     part.number()
     size = part.number()
     padding = part.end - part.at - size

@@ -1,4 +1,4 @@
-"""The operations of MLIR bytecode of the TOSA dialect before 1.0 -> text."""
+"""Converts operations in MLIR bytecode of the TOSA dialect before 1.0 to text."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tosajax.report import FormatError, UnsupportedError
 if TYPE_CHECKING:
     from tosajax.io.mlir.old_bytecode import File
 
-# From which version of the bytecode there is what.
+# The bytecode versions that introduced each feature, and the newest version read.
 DIALECT_VERSIONS, LAZY, USE_LISTS, ELIDED, NATIVE, NEWEST = 1, 2, 3, 4, 5, 6
-_DEEPEST = 60  # regions in regions
+_DEEPEST = 60  # nesting of regions
 _FUNCTION = "func.func"
 _BODY = ("",) * 4 + ("a region",)
-# The mask of what an operation has.
+# The bits of an operation's encoding mask.
 _ATTRIBUTES, _RESULTS, _OPERANDS, _SUCCESSORS, _REGIONS, _ORDERS, _PROPERTIES = (
     1 << bit for bit in range(7)
 )
 
 
 class _Names:
-    """The names of values in a region; in functions they are those of printed text."""
+    """Generates the value names of a region; without a prefix, as MLIR prints them in functions."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -44,17 +44,17 @@ class _Value(NamedTuple):
 
 
 class Body:
-    """Operations within one that is isolated from above: values have numbers of their own."""
+    """Converts operations inside an isolated-from-above operation, which numbers its own values."""
 
     def __init__(self, file: File, part: Octets) -> None:
         self.file = file
         self.part = part
         self.values: dict[int, _Value] = {}
-        self.size = 0  # numbers that regions have reserved
+        self.size = 0  # value indices reserved by the open regions
         self.names = _Names("")
 
     def module(self) -> None:
-        """The one operation of a file."""
+        """Converts the file's only operation, the module."""
         count, has_arguments = self.part.flagged()
         if count != 1 or has_arguments:
             self.part.wrong(f"the file has {count} operations, expected one")
@@ -95,7 +95,7 @@ class Body:
                 kind, has_location = self.part.number(), True
             value = _Value(self.names.argument(), file.attributes.type(kind))
             where = file.location(self.part.number()) if has_location else ""
-            file.spend(len(value.type))  # before all are one text
+            file.spend(len(value.type))  # before joining them to one line
             texts.append(f"{value.name}: {value.type}{where}")
             self.define(at, value)
             at += 1
@@ -110,7 +110,7 @@ class Body:
         self.values[at] = value
 
     def orders(self, count: int) -> None:
-        """In which order values are used, which does not matter here."""
+        """Skips the use-list orders of values."""
         for _ in range(self.part.count() if count > 1 else 1):
             if count > 1:
                 self.part.number()
@@ -121,7 +121,7 @@ class Body:
                 self.part.number()
 
     def operation(self, at: int, depth: int) -> int:
-        """Says an operation; returns the number of the value behind its results."""
+        """Writes an operation's text; returns the value index after its results."""
         part, file = self.part, self.file
         name = part.item(file.names)
         allowed = counts(name.name)
@@ -159,7 +159,7 @@ class Body:
         return self.values[number]
 
     def results(self, at: int, types: list[str]) -> str:
-        """Names results; returns what is in front of the operation."""
+        """Names results; returns the text before the operation: `%0 = ` or `%0:2 = `."""
         if not types:
             return ""
         name = self.names.result()
@@ -168,7 +168,7 @@ class Body:
         return f"{name} = " if len(types) == 1 else f"{name}:{len(types)} = "
 
     def texts(self, name: str, others: dict[str, int], held: dict[str, int]) -> str:
-        """Properties, and other attributes but those of other dialects, whose names have a dot."""
+        """Formats properties and attributes, except other dialects', whose names have a dot."""
         own = held | {n: number for n, number in others.items() if "." not in n and n not in held}
         if len(own) < len(held) + sum("." not in n for n in others):
             raise FormatError(f"{name} has an attribute twice")
@@ -189,7 +189,7 @@ class Body:
         for n in range(count):
             if n:
                 self.file.say("}, {")
-            if has_sections and (n == 0 or not inner.part):  # one for all, or one for each
+            if has_sections and (n == 0 or not inner.part):  # a section holds one or more regions
                 _, inner.part = self.part.section(_BODY)
             outer = inner.names
             inner.names = _Names("" if is_function else self.file.prefix())

@@ -1,9 +1,9 @@
-"""What operations of the dialect before TOSA 1.0 consist of, and their properties in bytecode.
+"""The operations of the dialect before TOSA 1.0: arity, and properties in bytecode.
 
-Bytecode has properties by their place: in the order of their names, each as the number of an
-attribute, or as that of an optional one, which is 0 or has the lowest bit set. As the dialect
-changed from one LLVM to the next, each list that an LLVM until 20 had is tried, and one has to fit
-in the number and in the kinds of its attributes.
+Bytecode stores properties by position, in the order of their names: each as an attribute index; an
+optional one as 0 or as the index shifted left by one with the lowest bit set. The dialect changed
+between LLVM versions, so each property list of an LLVM up to 20 is tried, and exactly one must
+match in the number and the kinds of its attributes.
 
 Source: the dialects tosa and func in LLVM 17 to 20.
 """
@@ -30,7 +30,7 @@ _AXIS_NAN = ("axis", "axis nan_mode?")
 _NAN = ("", "nan_mode?")
 _ZERO_POINTS = ("quantization_info?",)
 _NAME = ("name",)
-# The lists of properties; a question mark is behind the names of optional ones.
+# The property lists of each operation; names of optional properties end with a question mark.
 _PROPERTIES = {
     "builtin.module": (_SYMBOL,),
     "func.func": ("arg_attrs? function_type res_attrs? sym_name sym_visibility?",),
@@ -81,7 +81,7 @@ _PROPERTIES = {
     "tosa.variable.read": _NAME,
     "tosa.variable.write": _NAME,
 }
-# LLVM until 18 had other names for these.
+# LLVM up to 18 had different names for these properties.
 _SINCE_19 = ("tosa.custom",)
 _BEFORE_19 = {"tosa.custom": "config identifier implementation_attrs"}
 _KINDS_OF = {
@@ -110,12 +110,12 @@ _SHIFTS = {"tosa.mul": "integer", "tosa.rescale": "integers"}
 
 
 class Counts(NamedTuple):
-    """How many operands, results and regions an operation may have.
+    """The numbers of operands, results and regions that an operation may have.
 
     Args:
-      operands: the fewest and the most.
-      results: the fewest and the most.
-      regions: exactly.
+      operands: minimum and maximum.
+      results: minimum and maximum.
+      regions: the exact number.
     """
 
     operands: tuple[int, int]
@@ -124,7 +124,7 @@ class Counts(NamedTuple):
 
 
 _ANY = (0, _MANY)
-# Those that the operators of TOSA 1.0 do not have.
+# Operations whose counts differ from TOSA 1.0's operators, or that TOSA 1.0 does not have.
 _COUNTS = {
     "builtin.module": Counts((0, 0), (0, 0), 1),
     "func.func": Counts((0, 0), (0, 0), 1),
@@ -157,15 +157,15 @@ _COUNTS = {
     "tosa.while_loop": Counts(_ANY, _ANY, 2),
     "tosa.yield": Counts(_ANY, (0, 0)),
 }
-# Operators of 1.0 by names that the dialect did not have yet.
+# Operators whose names in TOSA 1.0 the old dialect did not have.
 _LATER = ("INTDIV", "REDUCE_PRODUCT", "VARIABLE_READ", "VARIABLE_WRITE")
 
 
 def counts(name: str) -> Counts:
-    """How many operands, results and regions an operation may have.
+    """The numbers of operands, results and regions that an operation may have.
 
     Raises:
-      UnsupportedError: it is not one of the dialect before TOSA 1.0.
+      UnsupportedError: the dialect before TOSA 1.0 does not have the operation.
     """
     if name in _COUNTS:
         return _COUNTS[name]
@@ -189,17 +189,17 @@ def names(name: str) -> frozenset[str]:
 def properties(
     name: str, blob: Octets | None, llvm: int | None, kind_of: Callable[[int], str]
 ) -> dict[str, int]:
-    """The numbers of an operation's attributes, by name.
+    """The indices of an operation's attributes, by name.
 
     Args:
-      name: of the operation.
-      blob: its properties; None where it has none.
-      llvm: that wrote the bytecode; None where this is unknown.
-      kind_of: the kind of an attribute, by its number.
+      name: the operation's name.
+      blob: its encoded properties; None if it has none.
+      llvm: the major version of the LLVM that wrote the bytecode; None if unknown.
+      kind_of: function that returns the kind of an attribute, given its index.
 
     Raises:
       FormatError: an attribute is broken.
-      UnsupportedError: no list of properties fits, or more than one.
+      UnsupportedError: no property list matches, or more than one.
     """
     lists = _PROPERTIES.get(name, ("",))
     if name in _SINCE_19 and (llvm is None or llvm < 19):
@@ -225,7 +225,7 @@ def _numbers(blob: Octets | None) -> list[int]:
 def _fitting(
     operation: str, names: list[str], numbers: list[int], kind_of: Callable[[int], str]
 ) -> dict[str, int] | None:
-    """The attributes by name; None where they are not those of the names."""
+    """Matches attribute indices to a list of names; None if they do not match."""
     if len(names) != len(numbers):
         return None
     found: dict[str, int] = {}
@@ -244,7 +244,7 @@ def _fitting(
 
 
 def kinds(operation: str, name: str) -> tuple[str, ...]:
-    """The kinds of attributes that an attribute of this name may be; none where it is unknown."""
+    """The kinds that an attribute of this name may have; empty if the name is unknown."""
     if name == _QUANTIZATION:
         return (_QUANTIZATIONS.get(operation, _CONV_QUANTIZATION),)
     if name == "shift":

@@ -1,17 +1,17 @@
-"""MLIR text made ready for xDSL, which is to see neither its constants nor its locations.
+"""Prepares MLIR text for xDSL: replaces constants, locations and value names by placeholders.
 
-xDSL 0.74 reads hexadecimal floats in lists as other numbers, takes a second for a list of 30 kB, a
-time exponential in its length for a string that is broken, drops the `_0` of `%sum_0`, and knows
-neither aliases of locations ahead of their definition nor the metadata of locations. So a scan of
-the text puts marks in the place of these:
+xDSL 0.74 misreads hexadecimal floats in lists, takes a second for a list of 30 kB and a time
+exponential in the length of a broken string, drops the `_0` of `%sum_0`, and supports neither
+location aliases before their definition nor the metadata of locations. So a scan of the text makes
+these replacements:
 
-- a constant becomes `opaque<"kind", "number">`, a number of `Reduced.literals`;
-- a location becomes `loc("number")`, a number of `Reduced.locations`;
-- a value becomes `%n` and a number of `Reduced.values`;
-- a quantized type has one spelling, as xDSL compares types by their text;
-- a word of an enumeration, `#tosa.block_size<BLOCK_SIZE_32> : i32`, loses its type.
+- a constant becomes `opaque<"kind", "number">`, with its index in `Reduced.literals`;
+- a location becomes `loc("number")`, with its index in `Reduced.locations`;
+- a value becomes `%n` with its index in `Reduced.values`;
+- a quantized type gets one spelling, because xDSL compares types by their text;
+- an enumerant, `#tosa.block_size<BLOCK_SIZE_32> : i32`, loses its type.
 
-Comments, aliases of locations and the metadata at the end of a file are taken out.
+Comments, location aliases and the metadata at the end of a file are removed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tosajax.io.mlir.types import spelled
 from tosajax.report import FormatError, UnsupportedError
 
 _STRING = r'"[^"\\\n\v\f]*+(?:\\(?:["nt\\]|[0-9A-Fa-f]{2})[^"\\\n\v\f]*+)*+"'
-MOST_DIMS = 64  # that NumPy has; xDSL takes a time quadratic in their number
+MOST_DIMS = 64  # NumPy's limit; xDSL takes time quadratic in the number of dimensions
 _NAME = r"(?:[0-9]++|[A-Za-z$._-][A-Za-z0-9$._-]*+)"
 _FLOAT = r"-?(?:0x[0-9A-Fa-f]++|[0-9]++\.[0-9]*+(?:[eE][-+]?[0-9]++)?+)"
-_START = r"(?<![\w$.%#!^@])"  # of a word
+_START = r"(?<![\w$.%#!^@])"  # start of a word
 _TOKEN = re.compile(
     rf"""
     (?P<string>{_STRING})
@@ -58,18 +58,18 @@ _HEX = re.compile(r'"0x[0-9A-Fa-f]*+"')
 
 
 class Reduced(NamedTuple):
-    """A text with marks, and what they stand for."""
+    """A text with placeholders, and the parts that they replace."""
 
     text: str
     literals: list[Literal]
     values: list[str]
     locations: list[str]
-    aliases: dict[str, str]  # of locations, by "#name"
-    resources: dict[str, tuple[int, int]]  # places of 0x and hexadecimal digits, by key
+    aliases: dict[str, str]  # text of location aliases, by "#name"
+    resources: dict[str, tuple[int, int]]  # start and end of each resource's "0x...", by key
 
 
 def reduce(text: str) -> Reduced:
-    """Puts marks in the place of constants, locations and names.
+    """Replaces constants, locations and value names by placeholders.
 
     Raises:
       FormatError: a string, a constant or a location does not end.
@@ -82,9 +82,9 @@ class _Scan:
     def __init__(self, text: str) -> None:
         self.text = text
         self.pieces: list[str] = []
-        self.at = 0  # the text before it is in the pieces
-        self.numbers: dict[str, int] = {}  # of values
-        self.places: dict[str, int] = {}  # numbers of locations
+        self.at = 0  # the text before this offset is in the pieces
+        self.numbers: dict[str, int] = {}  # index of each value
+        self.places: dict[str, int] = {}  # index of each location
         self.done = Reduced("", [], [], [], {}, {})
 
     def reduced(self) -> Reduced:
@@ -111,7 +111,7 @@ class _Scan:
             case "quantized":
                 end = self.closed_bracket(start)
                 mark = spelled(self.text[start:end])
-            case "word":  # of an enumeration, with a type of integers that says nothing
+            case "word":  # an enumerant, whose integer type is redundant
                 mark = match["word"]
             case "number":
                 mark = self.literal("number", start, end)
@@ -132,7 +132,7 @@ class _Scan:
                 raise UnsupportedError(found)
             case _:
                 raise FormatError(f"line {self.line(start)}: {match[0]!r} does not end")
-        lines = "\n" * self.text.count("\n", start, end)  # for the numbers of lines in errors
+        lines = "\n" * self.text.count("\n", start, end)  # keeps line numbers in errors
         self.pieces += self.text[self.at : start], mark, lines
         self.at = end
 
@@ -141,7 +141,7 @@ class _Scan:
         return f'opaque<"{kind}", "{len(self.done.literals) - 1}">'
 
     def closed(self, start: int) -> int:
-        """The place behind the parenthesis that closes the one before `start`."""
+        """The offset after the parenthesis that closes the one before `start`."""
         depth = 1
         for match in _PARENTHESIS.finditer(self.text, start):
             depth += {"(": 1, ")": -1}.get(match[0], 0)
@@ -150,7 +150,7 @@ class _Scan:
         raise FormatError(f"line {self.line(start)}: a location does not end")
 
     def closed_bracket(self, start: int) -> int:
-        """The place behind the angle bracket that closes the first one from `start` on."""
+        """The offset after the angle bracket that closes the first one from `start` on."""
         depth = 0
         for match in _BRACKET.finditer(self.text, start):
             depth += {"<": 1, ">": -1}.get(match[0], 0)
@@ -165,7 +165,7 @@ class _Scan:
         """Finds the resources of {-# dialect_resources: {builtin: {key: "0x..."}} #-}.
 
         Returns:
-          The place behind the end.
+          The offset after the metadata.
         """
         path: list[str] = []
         key = ""

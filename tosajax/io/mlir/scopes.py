@@ -1,8 +1,8 @@
-"""Regions of MLIR -> graphs, whichever dialect the operations are of.
+"""Converts MLIR regions to graphs, for both versions of the dialect.
 
-Graphs of TOSA capture nothing, and regions may use values from outside. Constants among them are
-copied into the graph; others become inputs of the operator after its own. WHILE_LOOP hands these on
-from turn to turn, and has as many more outputs, which nothing reads.
+A TOSA graph cannot capture values, but an MLIR region may use values from outside. Captured
+constants are copied into the graph; other captured values become inputs after the operator's own.
+WHILE_LOOP carries them from iteration to iteration, as additional outputs that nothing reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tosajax.io.mlir.types import TensorType, tensor_type
 from tosajax.report import FormatError, UnsupportedError
 
 _CONSTANTS = ("tosa.const", "tosa.const_shape")
-_VALUES = ("values", "value")  # the attribute of a constant, since 1.0 and before
+_VALUES = ("values", "value")  # the attribute of a constant, in 1.0 and before
 _GRAPHS = {
     "tosa.cond_if": ("then_graph", "else_graph"),
     "tosa.while_loop": ("cond_graph", "body_graph"),
@@ -40,9 +40,12 @@ class Variable(NamedTuple):
     """A variable of a module.
 
     Args:
-      location: of its declaration.
-      places: the names of its tensors by the names of the graphs that have one, the graph that
-        declares it first; {} where the text says nothing about them.
+      name: the variable's name.
+      type: the variable's type.
+      values: the initial value; None if it has none.
+      location: the location of its declaration.
+      places: the names of its tensors, by the name of the graph, the declaring graph first; {} if
+        the text does not state them.
     """
 
     name: str
@@ -53,7 +56,7 @@ class Variable(NamedTuple):
 
 
 class Made(NamedTuple):
-    """An operation and the names that it has in its graph."""
+    """An operation, and the names of its tensors and subgraphs in its graph."""
 
     operation: Operation
     inputs: tuple[str, ...]
@@ -63,54 +66,54 @@ class Made(NamedTuple):
 
     @property
     def op(self) -> str:
-        """The operation as an operator of the specification."""
+        """The operation's name in the form of the specification's operators."""
         return self.operation.name.partition(".")[2].replace(".", "_").upper()
 
 
 class Dialect(Protocol):
-    """How one version of the dialect makes tensors, nodes and graphs."""
+    """Builds the tensors, nodes and graphs of one version of the dialect."""
 
     is_old: bool
 
     def tensor(
         self, name: str, kind: TensorType, values: np.ndarray | None, variable: str | None
     ) -> Any:
-        """A tensor, perhaps a constant, or one that stands for a variable."""
+        """Makes a tensor, which may be a constant or the tensor of a variable."""
         ...
 
     def notes(self, name: str, kind: TensorType) -> Iterable[Rewrite]:
-        """What becomes of a type that TOSA does not have."""
+        """Notes on the replacement of a type that TOSA does not have."""
         ...
 
     def left_over(self, operation: Operation) -> Sequence[str]:
-        """The attributes of an operation that say nothing."""
+        """The names of an operation's attributes that are dropped because they mean nothing."""
         ...
 
     def node(self, made: Made, literals: Literals) -> Any:
-        """A node."""
+        """Makes a node."""
         ...
 
     def declaration(self, variable: Variable, tensor: str) -> Any:
-        """The node that declares a variable."""
+        """Makes the node that declares a variable."""
         ...
 
     def graph(self, scope: Scope, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
-        """The graph of a region."""
+        """Makes the graph of a region."""
         ...
 
     def is_same(self, one: Any, other: Any) -> bool:
-        """Whether two graphs of one name are one."""
+        """Whether two graphs of the same name are equal."""
         ...
 
 
 class Reading:
-    """What all graphs of one function share.
+    """The state shared by all graphs of one function.
 
     Args:
-      dialect: of the function.
-      literals: constants of the text.
-      locations: of the text.
-      body: of the function.
+      dialect: the function's dialect.
+      literals: the text's constants.
+      locations: the text's locations.
+      body: the function's body.
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class Reading:
         """Adds a variable.
 
         Raises:
-          FormatError: its name is taken, or its type or value broken.
+          FormatError: its name is taken or missing, or its type or value is broken.
         """
         attributes = operation.attributes
         name = attributes.get("sym_name", attributes.get("name"))
@@ -160,7 +163,8 @@ class Reading:
         """The elements of a constant.
 
         Raises:
-          FormatError: it is not of the type of the result, but for signs and scales.
+          FormatError: its type differs from the result's, apart from signedness and scales.
+          UnsupportedError: TOSA 1.0 does not have its elements, or the form of the constant.
         """
         if literal.kind == "typed":
             found = f"constant dense<{literal.body[:60]}> begins with its type"
@@ -182,13 +186,14 @@ class Reading:
 
 
 class Scope:
-    """Reads one region into one graph.
+    """Converts one region to one graph.
 
     Args:
-      reading: shared by all graphs.
-      region: to read.
-      name: of the graph.
-      constants: outside of the region: operations by the values that they make.
+      reading: the state shared by all graphs of the function.
+      region: the region.
+      name: the graph's name.
+      constants: the constant operations outside the region, by their results; None for the
+        function's body.
     """
 
     def __init__(
@@ -208,15 +213,15 @@ class Scope:
         self.subgraphs: dict[str, Any] = {}
         self.quantization: dict[str, Quantization] = {}
         self._names = Names()
-        self.stand_ins: dict[str, str] = {}  # tensors for variables, by the variables' names
+        self.stand_ins: dict[str, str] = {}  # tensors of variables, by the variables' names
         self._of_values: dict[Value, str] = {}
 
     def graph(self, captured: Sequence[Value] = (), *, hands_on: bool = False) -> Any:
-        """The graph.
+        """Makes the graph.
 
         Args:
-          captured: values from outside of the region that are to be inputs.
-          hands_on: whether these inputs are outputs, too.
+          captured: the values from outside the region that become inputs.
+          hands_on: whether these inputs are also outputs.
         """
         inputs = [self._argument(value) for value in self.region.arguments]
         more = [self._argument(value) for value in captured]
@@ -236,7 +241,7 @@ class Scope:
     # Tensors.
 
     def _of(self, value: Value) -> str:
-        """The name of the tensor of a value; constants from outside are copied."""
+        """The name of a value's tensor; copies a constant from outside the region."""
         if value not in self._of_values and value in self.constants:
             self._constant(self.constants[value])
         if value not in self._of_values:
@@ -261,7 +266,7 @@ class Scope:
         maker: str = "",
         values: np.ndarray | None = None,
     ) -> str:
-        """Declares the tensor of a value, by its given name, its own, or that of its maker."""
+        """Declares a value's tensor, named by the location, the value, or the operation."""
         own = value.name or maker.rpartition(".")[2] or "argument"
         name = self._names.own(given) if given else self._names.fresh(own)
         self._of_values[value] = name
@@ -316,7 +321,7 @@ class Scope:
             self._note(f"left out, as of the dialect before TOSA 1.0: {', '.join(names)}")
 
     def _note(self, done: str) -> None:
-        """Says what the last node is in the place of."""
+        """Adds a rewrite note about the last node."""
         self.reading.rewrites.append(Rewrite(self.nodes[-1].title, done))
 
     def _constant(self, operation: Operation) -> None:
@@ -341,7 +346,7 @@ class Scope:
         return self.reading.values(found[0], tensor_type(operation.results[0].type))
 
     def _known(self, value: Value) -> np.ndarray | None:
-        """The elements of a value that is constant."""
+        """The elements of a constant value; None for other values."""
         return self._values(self.constants[value]) if value in self.constants else None
 
     def _control_flow(self, operation: Operation) -> None:
@@ -382,7 +387,7 @@ class Scope:
         return scope.name
 
     def _handed_on(self, value: Value, label: str) -> str:
-        """An output of a loop that nothing reads."""
+        """Declares the loop output for a captured value; nothing reads it."""
         name = self._names.fresh(f"{label}_{self._of(value)}")
         self._declare(name, tensor_type(value.type))
         return name
@@ -390,7 +395,7 @@ class Scope:
     # Variables.
 
     def _variable(self, variable: Variable) -> str:
-        """The name of the tensor that stands for a variable in this graph."""
+        """The name of a variable's tensor in this graph, declared on first use."""
         if variable.name not in self.stand_ins:
             given = variable.places.get(self.name)
             made = f"variable_{variable.name}"
@@ -400,7 +405,7 @@ class Scope:
         return self.stand_ins[variable.name]
 
     def _declare_variables(self) -> None:
-        """Puts the declarations of variables ahead, in the graphs that are to have them."""
+        """Inserts the declarations of variables at the head of the graphs that declare them."""
         declarations: list[Any] = []
         for variable in self.reading.variables.values():
             home = next(iter(variable.places), self.name if self.is_main else None)
@@ -412,12 +417,12 @@ class Scope:
 
 
 def _placed(operation: Operation, message: str) -> str:
-    """A message with the operation that it is about, the innermost one."""
+    """Prefixes a message with the operation, unless it already has a nested operation's title."""
     return message if message.startswith("tosa.") else f"{operation.title}: {message}"
 
 
 def _free(operation: Operation) -> Iterator[Value]:
-    """The values that the regions of an operation use, and do not make."""
+    """The values that an operation's regions use but do not define."""
     inner: set[Value] = set()
     used: dict[Value, None] = {}
     for region in operation.regions:
@@ -430,7 +435,7 @@ def _free(operation: Operation) -> Iterator[Value]:
 
 
 def _is_unknown(text: str) -> bool:
-    """Whether a type is not one of TOSA 1.0."""
+    """Whether TOSA 1.0 does not have a type."""
     try:
         tensor_type(text).dtype  # noqa: B018  raises
     except (FormatError, UnsupportedError):

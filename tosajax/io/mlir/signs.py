@@ -1,8 +1,8 @@
-"""Tells the dialect before TOSA 1.0 from that of 1.0, by the signs of all operations of a function.
+"""Detects whether a function uses the dialect before TOSA 1.0, from features of its operations.
 
-LLVM keeps attributes that an operation does not have. So an operation of 1.0 may bear some that
-only the old dialect reads, as rewrites leave them, and an operation is of 1.0 where it has all
-operands and attributes of 1.0.
+LLVM preserves attributes that an operation does not define. So an operation of 1.0 may have
+attributes of the old dialect, left by rewrites; an operation counts as 1.0 if it has all operands
+and attributes of 1.0.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tosajax.io.mlir.tree import Operation, Region
 from tosajax.report import UnsupportedError
 from tosajax.spec import REQUIRED, Form, Operator
 
-# Operators of TOSA 1.1 in the dialect, one of which is not in its files.
+# Operators of TOSA 1.1 in the dialect; ARGMIN is not in files.
 DRAFT_OPERATORS = (*schema.DRAFT_OPERATORS, "ARGMIN")
-# What only the dialect before 1.0 has.
+# Operations and attributes that only the dialect before 1.0 has.
 _OLD_OPERATIONS = (
     "tosa.fully_connected",
     "tosa.int_div",
@@ -32,16 +32,17 @@ _OLD_ATTRIBUTES = (
     *("min_int", "max_int", "min_fp", "max_fp", "double_round", "multiplier", "shift"),
     *("input_zp", "output_zp", "identifier", "config"),
 )
-# What only that of 1.0 has. `values` of constants is in some modules between the two.
+# Attributes that only the dialect of 1.0 has. The `values` of constants is not one of them: modules
+# between the two versions also have it.
 _NEW_ATTRIBUTES = ("perms", "min_val", "max_val", "rounding_mode")
 
 
 class Signs(NamedTuple):
-    """Operations that are of one dialect alone, with what shows it.
+    """Descriptions of operations that only one of the two dialects has.
 
     Args:
-      old: of the dialect before TOSA 1.0.
-      new: of that of 1.0.
+      old: operations of the dialect before TOSA 1.0.
+      new: operations of the dialect of TOSA 1.0.
     """
 
     old: Sequence[str]
@@ -52,7 +53,7 @@ class Signs(NamedTuple):
 
     @property
     def is_old(self) -> bool:
-        """Whether the dialect is that before 1.0; operations that both have are of 1.0.
+        """Whether the dialect is older than TOSA 1.0; without any sign, it is TOSA 1.0's.
 
         Raises:
           UnsupportedError: there are signs of both.
@@ -65,7 +66,7 @@ class Signs(NamedTuple):
 
 
 def signs_of(operations: Iterable[Operation]) -> Signs:
-    """The signs of operations, and of those in their regions."""
+    """Collects the signs of operations, including operations in their regions."""
     known = [op for op in Region((), tuple(operations)).walk() if op.name.startswith("tosa.")]
     old = [(op, _old_sign(op)) for op in known]
     new = [(op, _new_sign(op)) for op in known]
@@ -73,7 +74,7 @@ def signs_of(operations: Iterable[Operation]) -> Signs:
 
 
 def left_over(operation: Operation) -> list[str]:
-    """The attributes of an operation of 1.0 that only the dialect before 1.0 reads."""
+    """The attributes of a 1.0 operation that only the dialect before 1.0 reads."""
     operator = spec.OPERATORS.get(operation.name.removeprefix("tosa.").upper())
     if operator is None or not _is_whole(operation, operator):
         return []
@@ -83,7 +84,7 @@ def left_over(operation: Operation) -> list[str]:
 
 
 def _old_sign(operation: Operation) -> str | None:
-    """What shows that an operation is of the dialect before 1.0, "" for its name."""
+    """The feature that only the dialect before 1.0 has; "" for the operation's name, or None."""
     if operation.name in _OLD_OPERATIONS:
         return ""
     operator = spec.OPERATORS.get(operation.name.removeprefix("tosa.").upper())
@@ -103,7 +104,7 @@ def _old_sign(operation: Operation) -> str | None:
 
 
 def _new_sign(operation: Operation) -> str | None:
-    """What shows that an operation is of the dialect of 1.0, "" for its name."""
+    """The feature that only the dialect of 1.0 has; "" for the operation's name, or None."""
     name = operation.name.removeprefix("tosa.").upper()
     operator = spec.OPERATORS.get(name)
     if operator is None:
@@ -114,14 +115,14 @@ def _new_sign(operation: Operation) -> str | None:
         return ""
     if names := [name for name in operation.attributes if name in _NEW_ATTRIBUTES]:
         return f" with {', '.join(names)}"
-    # Shapes became operands before the rest.
+    # Shapes became operands earlier than other attributes, so they are not a sign.
     takes_shapes = any(argument.form is Form.SHAPE for argument in operator.inputs)
     count = len(operation.operands)
     return f" with {count} operands" if count > most and not takes_shapes else None
 
 
 def _is_whole(operation: Operation, operator: Operator) -> bool:
-    """Whether an operation has all that the operator has in 1.0."""
+    """Whether an operation has all operands and required attributes of the operator in 1.0."""
     wanted = (a for a in operator.attributes if a.default is REQUIRED and a.form is not Form.GRAPH)
     if any(argument.name not in operation.attributes for argument in wanted):
         return False

@@ -1,8 +1,8 @@
-"""MLIR text -> tree, by xDSL (`pip install "tosajax[mlir]"`).
+"""Parses MLIR text to a tree, with xDSL (`pip install "tosajax[mlir]"`).
 
-xDSL reads the generic form of all operations, types and attributes. The custom forms of TOSA are
-here: before LLVM 24 attributes are in a dictionary, from then on properties follow the operands as
-`name(value)` and `name<WORD>`. One tolerant reader takes both, and all that they have in common.
+xDSL parses the generic form of all operations, types and attributes. This module parses the custom
+forms of TOSA: before LLVM 24 attributes are in a dictionary; since LLVM 24 properties follow the
+operands as `name(value)` and `name<WORD>`. One tolerant parser accepts both, even mixed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from xdsl.parser import Parser, UnresolvedOperand
 
 _DIALECT = "tosa"
-_KNOWN = ("builtin", "func")  # dialects that xDSL reads in their custom form
-# Names of operations in their custom form, and some other words.
+_KNOWN = ("builtin", "func")  # dialects whose custom forms xDSL parses
+# The names of operations in custom form; also matches some other words.
 _NAME = re.compile(r"(?<![\"\w$.@!#%^])[A-Za-z_][\w$]*+(?:\.[\w$]++)++(?!\s*+=)")
 _MOST_NAMES = 1000
 _MARK = re.compile(r"n([0-9]+)")
-_WORD = re.compile(r"\b[A-Z][A-Z0-9_]*+\b")  # of enumerations, of any version
+_WORD = re.compile(r"\b[A-Z][A-Z0-9_]*+\b")  # enumerants of any version
 _GENERIC, _DICTIONARIES, _STRICT, _CUSTOM = (
     "generic form",
     "attribute dictionaries",
@@ -42,11 +42,11 @@ _Parts = dict[str, Any]
 
 
 def parse(text: str) -> Module:
-    """The tree of a text.
+    """Parses a text to a tree.
 
     Raises:
-      FormatError: it is not MLIR.
-      UnsupportedError: it has the custom form of another dialect, or branches between blocks.
+      FormatError: the text is not MLIR.
+      UnsupportedError: the text has custom forms of other dialects, or regions of several blocks.
       ImportError: xDSL is not installed.
     """
     check_installed()
@@ -57,7 +57,7 @@ def parse(text: str) -> Module:
 
 
 def check_installed() -> None:
-    """Raises ImportError where xDSL is not installed."""
+    """Raises ImportError if xDSL is not installed."""
     try:
         import xdsl  # noqa: F401
     except ImportError:
@@ -77,13 +77,13 @@ def _operations(reduced: Reduced, forms: _Forms) -> tuple[Operation, ...]:
     except (FormatError, UnsupportedError, RecursionError, MemoryError):
         raise
     except Exception as error:
-        # xDSL checks some parts of a text late, by errors of all kinds.
+        # xDSL checks some parts of a text late, and raises all kinds of errors.
         found = f"{type(error).__name__}: {_first_line(str(error))}"
         raise FormatError(f"the text is not MLIR that xDSL reads: {found}") from None
 
 
 def _context(text: str, forms: _Forms) -> Context:
-    """What xDSL has to know: its own dialects, and all operations that the text may name."""
+    """Makes xDSL's context: its own dialects, and all operations that the text may name."""
     from xdsl.context import Context
     from xdsl.dialects.builtin import Builtin
     from xdsl.dialects.func import Func
@@ -107,7 +107,7 @@ def _first_line(message: str) -> str:
 
 
 def _operation(name: str, forms: _Forms) -> type[ir.Operation]:
-    """The class of an operation that xDSL does not know."""
+    """Makes the class of an operation that xDSL does not know."""
     from xdsl.dialects.builtin import UnregisteredOp
 
     def parse(cls: Any, parser: Parser) -> ir.Operation:
@@ -118,10 +118,10 @@ def _operation(name: str, forms: _Forms) -> type[ir.Operation]:
 
 
 class _Forms:
-    """Reads custom forms, and remembers which it has seen.
+    """Parses custom forms, and records the forms in use.
 
     Args:
-      text: all of it.
+      text: the whole text.
     """
 
     def __init__(self, text: str) -> None:
@@ -137,10 +137,10 @@ class _Forms:
         return _GENERIC
 
     def read(self, name: str, parser: Parser) -> _Parts:
-        """What follows the name of an operation.
+        """Parses the part of an operation that follows its name.
 
         Raises:
-          UnsupportedError: it is not an operation of TOSA.
+          UnsupportedError: the operation is not in the TOSA dialect.
         """
         dialect, _, operation = name.partition(".")
         if dialect != _DIALECT:
@@ -162,7 +162,7 @@ class _Forms:
     # Operands and attributes.
 
     def _plain(self, parser: Parser) -> _Parts:
-        """%a, %b name(value) name<WORD> {name = value} : (types) -> types"""
+        """Parses `%a, %b name(value) name<WORD> {name = value} : (types) -> types`."""
         operands = _operands(parser)
         attributes = self._properties(parser) | self._dictionary(parser)
         parser.parse_punctuation(":")
@@ -204,14 +204,14 @@ class _Forms:
         return name, self._attribute(parser)
 
     def _attribute(self, parser: Parser) -> Any:
-        """An attribute, or a word of an enumeration without its name."""
+        """Parses an attribute, or an enumerant without the enumeration's name."""
         word = parser.parse_optional_keyword_in(self._words)
         return parser.parse_attribute() if word is None else _word(word)
 
-    # Operations with a form of their own.
+    # Operations with special forms.
 
     def _variable(self, parser: Parser) -> _Parts:
-        """@name = value, or @name : type"""
+        """Parses `@name = value` or `@name : type`."""
         parser.parse_optional_visibility_keyword()
         attributes: dict[str, Any] = {"sym_name": parser.parse_symbol_name()}
         attributes |= self._properties(parser)
@@ -222,7 +222,7 @@ class _Forms:
         return {"attributes": attributes | self._dictionary(parser)}
 
     def _access(self, parser: Parser) -> _Parts:
-        """@name : type, or @name, %value : type"""
+        """Parses `@name : type` or `@name, %value : type`."""
         attributes: dict[str, Any] = {"name": parser.parse_symbol_name()}
         operands = _operands(parser) if parser.parse_optional_punctuation(",") else []
         attributes |= self._dictionary(parser)
@@ -238,7 +238,10 @@ class _Forms:
         return _parts(parser, operands, types, [], attributes)
 
     def _cond_if(self, parser: Parser) -> _Parts:
-        """%c (%x = %a) : type (types) -> types {} else {}, or %c -> (types) {} else {}"""
+        """Parses `%c (%x = %a) : type (types) -> types {} else {}`, or the older form.
+
+        The older form is `%c -> (types) {} else {}`.
+        """
         condition = parser.parse_unresolved_operand()
         operands = [operand for _, operand in _bindings(parser)]
         types = [_type_of(condition, parser)]
@@ -255,7 +258,7 @@ class _Forms:
         return _parts(parser, [condition, *operands], types, results, attributes, regions)
 
     def _while_loop(self, parser: Parser) -> _Parts:
-        """(%x = %a) : (types) -> types {} do {}"""
+        """Parses `(%x = %a) : (types) -> types {} do {}`."""
         bindings = _bindings(parser)
         parser.parse_punctuation(":")
         signature = parser.parse_function_type()
@@ -303,7 +306,7 @@ def _results(parser: Parser) -> list[Any]:
 
 
 def _bindings(parser: Parser) -> list[tuple[Parser.UnresolvedArgument, UnresolvedOperand]]:
-    """(%argument = %operand, ...)"""
+    """Parses `(%argument = %operand, ...)`."""
 
     def binding() -> tuple[Parser.UnresolvedArgument, UnresolvedOperand]:
         argument = parser.parse_argument(expect_type=False)
@@ -320,7 +323,7 @@ def _check_count(parser: Parser, bindings: Sequence[Any], types: Sequence[Any]) 
 
 
 def _type_of(operand: UnresolvedOperand, parser: Parser) -> Any:
-    """The type of a condition that the text does not repeat."""
+    """The type of a condition whose type the text omits."""
     values = parser.ssa_values.get(operand.operand_name, ())
     if operand.index < len(values):
         return values[operand.index].type
@@ -334,11 +337,11 @@ def _word(text: str) -> Any:
     return kind("tosa.word", False, False, text)
 
 
-# xDSL's classes -> plain data.
+# Conversion of xDSL's classes to plain data.
 
 
 class _Tree:
-    """Makes a tree of what xDSL read, with what the marks stand for."""
+    """Converts xDSL's operations to a tree, with the originals of the placeholders."""
 
     def __init__(self, reduced: Reduced) -> None:
         self._reduced = reduced
@@ -352,7 +355,7 @@ class _Tree:
 
     def _operation(self, op: ir.Operation) -> Operation:
         attributes = {**op.attributes, **op.properties}
-        own = attributes.pop("op_name__", None)  # where xDSL keeps a name that it does not know
+        own = attributes.pop("op_name__", None)  # xDSL stores unknown operation names here
         operation = Operation(
             op.name if own is None else str(getattr(own, "data", own)),
             tuple(self._value(v) for v in op.operands),
@@ -376,7 +379,7 @@ class _Tree:
         return self._values[value]
 
     def _name_all(self, value: ir.SSAValue) -> None:
-        """Makes the values of an operation's results, or the one of an argument."""
+        """Makes the values of all results of an operation, or the value of an argument."""
         from xdsl.ir import OpResult
 
         values = value.op.results if isinstance(value, OpResult) else (value,)

@@ -1,4 +1,4 @@
-"""MLIR as plain data: operations, values, regions, attributes, whatever their text looked like."""
+"""MLIR as plain data: operations, values, regions and attributes, independent of the text form."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, NamedTuple
 
 
 class Word(NamedTuple):
-    """A bare word, or the body of an attribute of a dialect: IGNORE, in #tosa.nan_mode<IGNORE>."""
+    """A bare word, or the body of a dialect's attribute: IGNORE in #tosa.nan_mode<IGNORE>."""
 
     text: str
 
 
 class Type(NamedTuple):
-    """A type, as MLIR writes it."""
+    """A type, in MLIR's syntax."""
 
     text: str
 
 
 class Literal(NamedTuple):
-    """A constant that is still text.
+    """An unparsed constant.
 
     Args:
       kind: "dense", "sparse", "dense_resource", "array", "number" for one float, or "typed" for a
         `dense` that begins with its type.
-      text: the whole text that has it.
-      start: of the part between the angle brackets, or of the number.
-      end: of that part.
-      type: of the constant; "" for one that states its type within.
+      text: the whole text that contains it.
+      start: the offset of the part between the angle brackets, or of the number.
+      end: the end of that part.
+      type: the constant's type; "" if the part between the brackets states it.
     """
 
     kind: str
@@ -42,8 +42,8 @@ class Literal(NamedTuple):
         return self.text[self.start : self.end]
 
 
-# bool, int, str and bytes for themselves, a tuple for an array, a dict for a dictionary. Strings
-# are str where they are UTF-8.
+# A bool, int, str or bytes; a tuple for an array, a dict for a dictionary; or one of the classes
+# above. Strings are bytes if they are not UTF-8.
 Attribute = Any
 
 
@@ -52,9 +52,9 @@ class Value:
     """A result of an operation, or an argument of a region.
 
     Args:
-      name: as the text has it, without the percent sign; "" for a result that is not named.
-      type: as MLIR writes it.
-      location: of an argument, as the text has it.
+      name: the name in the text, without the percent sign; "" for an unnamed result.
+      type: the type, in MLIR's syntax.
+      location: the location of an argument, as in the text.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Region:
     operations: tuple[Operation, ...]
 
     def walk(self) -> Iterator[Operation]:
-        """All operations, those of inner regions after the one that has them."""
+        """Yields all operations in pre-order, including operations of nested regions."""
         for operation in self.operations:
             yield operation
             for region in operation.regions:
@@ -82,9 +82,12 @@ class Operation:
     """An operation.
 
     Args:
-      name: with its dialect: "tosa.add".
-      attributes: properties too, by name.
-      location: as the text has it.
+      name: the name with its dialect, such as "tosa.add".
+      operands: the operands.
+      results: the results.
+      attributes: attributes and properties, by name.
+      regions: the regions.
+      location: the location, as in the text.
     """
 
     name: str
@@ -96,20 +99,20 @@ class Operation:
 
     @property
     def title(self) -> str:
-        """How messages name the operation: its name and first result."""
+        """The operation's name and first result, for messages."""
         named = self.results and self.results[0].name
         return f"{self.name} %{self.results[0].name}" if named else self.name
 
 
 class Module(NamedTuple):
-    """A text in the form of a tree.
+    """The tree of a text.
 
     Args:
-      operations: of the module.
-      resources: the places of `dense_resource` constants in the text, by key.
-      locations: what the names of locations stand for, by `#name`.
-      syntax: how the operations of TOSA are written.
-      size: of the text, in characters.
+      operations: the module's operations.
+      resources: the start and end of each `dense_resource` constant in the text, by key.
+      locations: the text of each location alias, by `#name`.
+      syntax: the form of the TOSA operations: generic, or a custom form.
+      size: the length of the text, in characters.
     """
 
     operations: tuple[Operation, ...]

@@ -1,4 +1,4 @@
-"""Types of MLIR: element types, shapes, and the scales of quantized types."""
+"""Parses MLIR types: element types, shapes, and the scales of quantized types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Quantization
 from tosajax.report import FormatError, UnsupportedError
 
-# MLIR's names of element types.
+# Names of element types in MLIR.
 NAMES = {
     DType.BOOL: "i1",
     DType.INT4: "i4",
@@ -25,7 +25,7 @@ NAMES = {
     DType.FP8E5M2: "f8E5M2",
 }
 _DTYPES = {name: dtype for dtype, name in NAMES.items()}
-# Types that only TOSA 1.1 draft has, and its names for them.
+# Types that only the draft of TOSA 1.1 has: their names in MLIR and in TOSA.
 _DRAFT = {
     "f6E2M3FN": "FP6E2M3",
     "f6E3M2FN": "FP6E3M2",
@@ -53,9 +53,9 @@ class Element(NamedTuple):
     """An element type.
 
     Args:
-      name: as MLIR has it, without quantization: "ui8".
-      stated: as the text has it.
-      quantization: of a quantized type, where `Quantization` can say it.
+      name: the name in MLIR, without quantization, such as "ui8".
+      stated: the type as in the text.
+      quantization: the scales of a quantized type, if `Quantization` can express them.
     """
 
     name: str
@@ -68,10 +68,10 @@ class Element(NamedTuple):
 
     @property
     def dtype(self) -> DType:
-        """The element type of TOSA, the same for integers with and without signs.
+        """The element type in TOSA, whatever the signedness of integers.
 
         Raises:
-          UnsupportedError: TOSA 1.0 does not have it.
+          UnsupportedError: TOSA 1.0 does not have the type.
         """
         found = _DTYPES.get(_SIGN.sub("", self.name))
         if found is not None:
@@ -82,7 +82,7 @@ class Element(NamedTuple):
 
 
 class TensorType(NamedTuple):
-    """The type of a tensor; of a shape, which has no element type, where `element` is None."""
+    """The type of a tensor, or of a shape, whose `element` is None."""
 
     shape: tuple[int, ...] | None
     element: Element | None
@@ -94,11 +94,11 @@ class TensorType(NamedTuple):
 
 @functools.lru_cache(maxsize=512)
 def tensor_type(text: str) -> TensorType:
-    """The type of a tensor or shape.
+    """Parses the type of a tensor or shape.
 
     Raises:
-      FormatError: the scales of a quantized type are broken.
-      UnsupportedError: it is another type, has an encoding, or is block scaled.
+      FormatError: the scales of a quantized type are broken, or a dimension exceeds 64 bits.
+      UnsupportedError: the type is not a tensor or shape, has an encoding, or is block scaled.
     """
     if match := _SHAPE.fullmatch(text):
         return TensorType((int(match[1]),), None)
@@ -120,11 +120,11 @@ def tensor_type(text: str) -> TensorType:
 
 
 def element_of(text: str) -> Element:
-    """The element type of this text.
+    """Parses an element type.
 
     Raises:
       FormatError: the scales of a quantized type are broken.
-      UnsupportedError: it has an encoding, or is a quantized type with integers of no width.
+      UnsupportedError: an encoding follows, or TOSA 1.0 does not have the type.
     """
     if not text.startswith("!"):
         if "," in text:
@@ -145,7 +145,7 @@ def element_of(text: str) -> Element:
 
 
 def spelled(text: str) -> str:
-    """A `!quant.uniform` type as all that mean the same are spelled; others as they are."""
+    """Normalizes the text of a `!quant.uniform` type; returns other texts unchanged."""
     match = _UNIFORM.fullmatch(text)
     if match is None:
         return text
@@ -165,14 +165,14 @@ def _spelled_scale(match: re.Match[str]) -> str:
 
 
 def _storage(name: str) -> str:
-    """The integer type of a quantized one, whose u8 is ui8."""
+    """Converts the storage type of a quantized type to MLIR's name: u8 to ui8."""
     return f"ui{name[1:]}" if name.startswith("u") else name
 
 
 def _quantization(
     scales: str, axes: str | None, bounds: tuple[int, int] | None, storage: str
 ) -> Quantization | None:
-    """The scales of a quantized type; None where they are by blocks of elements."""
+    """The scales of a quantized type; None if `Quantization` cannot express them, as for blocks."""
     channels, found = _channels(axes or "{}"), _scales(scales)
     if channels is None or bool(channels) != scales.lstrip().startswith("{"):
         return None
@@ -193,7 +193,7 @@ def _widest(storage: str) -> tuple[int, int]:
 
 
 def _channels(text: str) -> tuple[int, ...] | None:
-    """The axes of channels, of `0` or `{0:1, 2:1}`, where a block is one element."""
+    """Parses the channel axes in `0` or `{0:1, 2:1}`; None if a block has several elements."""
     if not text.startswith("{"):
         return (int(text),)
     body = text[1:-1].strip()
@@ -205,10 +205,10 @@ def _channels(text: str) -> tuple[int, ...] | None:
 
 
 def _scales(text: str) -> list[tuple[float, int]]:
-    """Scales and zero points of `0.1:3` or `{{0.1:3}, {0.2}}`.
+    """Parses the scales and zero points in `0.1:3` or `{{0.1:3}, {0.2}}`.
 
     Raises:
-      FormatError: it is something else.
+      FormatError: the text is not a list of scales.
     """
     matches = [_SCALE.fullmatch(part) for part in re.sub(r"[{}]", "", text).split(",")]
     if not all(matches):

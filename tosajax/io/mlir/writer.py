@@ -1,8 +1,7 @@
-"""Graph -> MLIR text in the generic form, which every tool of the dialect of TOSA 1.0 reads.
+"""Writes a graph as MLIR text in the generic form, which every tool of the TOSA 1.0 dialect reads.
 
-Values have the names of the tensors where MLIR allows them. What has no place in MLIR is in the
-locations (see `locations`): other names of tensors, the names of subgraphs, and where variables
-have tensors.
+Values have the names of the tensors if MLIR allows them. Locations store the rest (see
+`locations`): illegal tensor names, the names of subgraphs, and the tensors of variables.
 """
 
 from __future__ import annotations
@@ -28,25 +27,24 @@ from tosajax.spec import REQUIRED, Argument, Form, VarType
 
 _LEGAL = re.compile(r"[0-9]+|[A-Za-z$._-][A-Za-z0-9$._-]*")
 _OTHER = re.compile(r"[^A-Za-z0-9$._-]")
-_MOST_GRAPHS = 4096  # a graph that several nodes name is written for each of them
+_MOST_GRAPHS = 4096  # a graph named by several nodes is written once for each
 _ENUMERATIONS = {
     spec.NanMode: "nan_mode",
     spec.ResizeMode: "resize_mode",
     spec.RoundingMode: "rounding_mode",
 }
-# Errors of a value that is no attribute's.
+# Errors raised by values that do not fit an attribute.
 _UNFIT = (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError)
 _ACCESSES = ("VARIABLE_READ", "VARIABLE_WRITE")
-_LISTS = {"perms": "i32"}  # the others have i64
+_LISTS = {"perms": "i32"}  # element types of list attributes other than i64
 
 
 def to_text(graph: Graph, *, keep_names: bool = False) -> str:
     """Writes a graph; see `tosajax.io.mlir.to_text`.
 
     Args:
-      graph: of TOSA 1.0 operators; it is not validated.
-      keep_names: whether all names and locations are written as locations, too, for forms that do
-        not have the names of values.
+      graph: a graph of TOSA 1.0 operators; it is not validated.
+      keep_names: whether locations store all names, for bytecode, which lacks the names of values.
     """
     parts = _by_name(graph)
     _check_accesses(parts.values())
@@ -60,7 +58,7 @@ def to_text(graph: Graph, *, keep_names: bool = False) -> str:
 
 
 def _by_name(graph: Graph) -> dict[str, Graph]:
-    """A graph and its subgraphs."""
+    """A graph and its subgraphs, by name."""
     parts = list(islice(_expanded(graph), _MOST_GRAPHS + 1))
     if len(parts) > _MOST_GRAPHS:
         raise ValueError(f"control flow leads to more than {_MOST_GRAPHS} graphs")
@@ -72,7 +70,7 @@ def _by_name(graph: Graph) -> dict[str, Graph]:
 
 
 def _expanded(graph: Graph) -> Iterator[Graph]:
-    """A graph and its subgraphs, once for each node that names them."""
+    """Yields a graph and its subgraphs, once for each node that names them."""
     yield graph
     for node in graph.nodes:
         for part in _parts(node, graph):
@@ -80,7 +78,7 @@ def _expanded(graph: Graph) -> Iterator[Graph]:
 
 
 def _parts(node: Node, graph: Graph) -> list[Graph]:
-    """The subgraphs that a node names."""
+    """The subgraphs named by a node."""
     if node.op not in spec.OPERATORS:
         raise ValueError(f"{node.title}: {node.op!r} is not an operator of TOSA 1.0")
     found: list[Graph] = []
@@ -144,11 +142,11 @@ def _tensors(graph: Graph, names: Iterable[str], node: Node | None = None) -> li
 
 
 class _Block:
-    """The lines of the block of one graph.
+    """Writes the block of one graph.
 
     Args:
-      graph: to write.
-      taken: names of values outside of the block, which it cannot have again.
+      graph: the graph.
+      taken: the names of values outside the block, which the block must not reuse.
       keep_names: see `to_text`.
     """
 
@@ -165,7 +163,7 @@ class _Block:
             raise ValueError(f"{found}: MLIR has no place for it")
 
     def lines(self, end: str) -> Iterator[str]:
-        """The block, which `end` returns from."""
+        """Yields the lines of the block, which ends with the operation `end`."""
         if self.graph.inputs:
             tensors = _tensors(self.graph, self.graph.inputs)
             yield f"^bb0({', '.join(map(self._argument, tensors))}):"
@@ -220,14 +218,14 @@ class _Block:
         return f"%{self._values[name]}"
 
     def _kept(self, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-        """The names of results that are not those of their values."""
+        """The metadata with the names of tensors; () if they equal the names of their values."""
         if not self.keep_names and all(self._values[name] == name for name in names):
             return ()
         return tuple(("name", name) for name in names)
 
 
 def _legal(name: str) -> str:
-    """A name like it that a value can have."""
+    """Converts a tensor name to a legal value name."""
     return f"v_{_OTHER.sub('_', name)[:40]}"
 
 
@@ -306,7 +304,7 @@ def _check_accesses(graphs: Iterable[Graph]) -> None:
     """Checks that variables are declared.
 
     Raises:
-      ValueError: one is not.
+      ValueError: a variable is not declared.
     """
     parts = tuple(graphs)
     declared = {tensor.variable for part in parts for tensor in part.tensors.values()}
@@ -317,7 +315,7 @@ def _check_accesses(graphs: Iterable[Graph]) -> None:
 
 
 def _variables(graphs: Iterable[Graph], keep_names: bool) -> Iterator[str]:
-    """The declarations of all variables of these graphs."""
+    """Yields the declarations of all variables of these graphs."""
     found: dict[str, list[tuple[Graph, Tensor]]] = {}
     for graph in graphs:
         for tensor in graph.tensors.values():
@@ -342,7 +340,11 @@ def _variable(name: str, places: Sequence[tuple[Graph, Tensor]], keep_names: boo
 
 
 def _declaration(name: str, graphs: Sequence[Graph]) -> tuple[Graph, Node]:
-    """The one VARIABLE node of a variable, and its graph."""
+    """The only VARIABLE node of a variable, and its graph.
+
+    Raises:
+      ValueError: the variable has no VARIABLE node, or several.
+    """
     found = [
         (graph, node)
         for graph in graphs

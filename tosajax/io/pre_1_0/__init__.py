@@ -1,7 +1,7 @@
-"""Graphs of TOSA before 1.0: files of 0.60, 0.80 and 0.90, and the MLIR dialect until LLVM 20.
+"""Reads graphs of TOSA before 1.0: files of 0.60, 0.80 and 0.90, and MLIR dialects up to LLVM 20.
 
-A reader turns its form into an `OldGraph` (`pre_1_0.model`); `upgrade.upgrade` makes a graph of
-TOSA 1.0.1 of it, by one rule for each operator that has changed (`pre_1_0.rules`).
+Each reader makes an `OldGraph` (`pre_1_0.model`); `upgrade.upgrade` converts it to a graph of TOSA
+1.0.1, with one rule for each operator that has changed (`pre_1_0.rules`).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 __all__ = ["read_flatbuffer", "read_json"]
 
-# The rest is imported as it is needed: most files are of 1.0.
+# The modules are imported on first use, because most files are of 1.0.
 
 
 def read_flatbuffer(data: memoryview) -> Graph:
-    """The graph of a flatbuffer of a version before 1.0.
+    """Reads the graph of a flatbuffer of a version before 1.0.
 
     Args:
-      data: the whole file, bytes.
+      data: the bytes of the whole file.
 
     Raises:
       FormatError: the file is not well formed.
-      UnsupportedError: it has another version, or something that TOSA 1.0 cannot express.
+      UnsupportedError: the version is unknown, or TOSA 1.0 cannot express the graph.
     """
     from tosajax.io.pre_1_0 import files
 
@@ -33,13 +33,13 @@ def read_flatbuffer(data: memoryview) -> Graph:
 
 
 def read_json(raw: Mapping[str, Any]) -> Graph:
-    """The graph of the JSON form of such a file.
+    """Reads the graph of a JSON file of a version before 1.0.
 
     Args:
-      raw: of `tosajax.io.json_form.parse`.
+      raw: the result of `tosajax.io.json_form.parse`.
 
     Raises:
-      FormatError, UnsupportedError: as `read_flatbuffer`.
+      FormatError, UnsupportedError: see `read_flatbuffer`.
     """
     from tosajax.io.pre_1_0 import files
 

@@ -1,11 +1,11 @@
-"""Files of TOSA before 1.0, flatbuffer and JSON -> Graph.
+"""Reads files of TOSA before 1.0, flatbuffer and JSON.
 
-What the schemas do not state (from the writers of the time):
-- A file of 0.60.0 may state no number of its version, as they are all defaults of its schema.
+Rules that the schemas do not state (from the writers of these versions):
+- A file of 0.60.0 may omit its version numbers, because they are the defaults of its schema.
 - Control flow names regions, or blocks of its own region other than the first.
-- A variable is a tensor marked as one, with its initial value as data. IDENTITY reads and writes
-  it; files have no operators of variables.
-- Numbers of CLAMP and PAD are float32, whatever the tensor's type.
+- A variable is a tensor with a variable flag, with its initial value as data. IDENTITY reads and
+  writes it; files do not have operators for variables.
+- Float attributes of CLAMP and PAD are float32, whatever the tensor's type.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _UNSIGNED = {"UINT8": DType.INT8, "UINT16": DType.INT16}
 
 
 def read_flatbuffer(data: memoryview) -> Graph:
-    """The graph of a flatbuffer of 0.60, 0.80 or 0.90; see `tosajax.io.pre_1_0`."""
+    """Reads the graph of a flatbuffer of 0.60, 0.80 or 0.90; see `tosajax.io.pre_1_0`."""
     return _read(flatbuffer.decode, data, "TOSA flatbuffer")
 
 
 def read_json(raw: Mapping[str, Any]) -> Graph:
-    """The graph of the JSON form of such a file; see `tosajax.io.pre_1_0`."""
+    """Reads the graph of a JSON file of 0.60, 0.80 or 0.90; see `tosajax.io.pre_1_0`."""
     return _read(json_form.decode, raw, "TOSA JSON")
 
 
@@ -55,7 +55,7 @@ def _read(decode: Callable[..., dict[str, Any]], content: Any, form: str) -> Gra
     return dataclasses.replace(nest(upgraded), source=source)
 
 
-# The version, which says how to decode the rest.
+# The version, which determines the layout of the rest.
 
 
 class _Version(NamedTuple):
@@ -70,7 +70,7 @@ class _Version(NamedTuple):
         return f"{self.major}.{self.minor}.{self.patch}{draft}"
 
     def doubts(self) -> tuple[Rewrite, ...]:
-        """What is not certain."""
+        """A note that the version is assumed, if the file does not state one."""
         if self.stated:
             return ()
         done = "read as 0.60.0, as the file states no number"
@@ -78,9 +78,9 @@ class _Version(NamedTuple):
 
 
 def _version(decode: Callable[..., dict[str, Any]], content: Any) -> _Version:
-    """The version, with the defaults of the schema that the writer had.
+    """The version, with the defaults of the writer's schema.
 
-    Only in 0.60 the defaults are numbers of a version.
+    Only the schema of 0.60 has version numbers as defaults.
 
     Raises:
       FormatError: the file states no version.
@@ -103,7 +103,7 @@ def _version(decode: Callable[..., dict[str, Any]], content: Any) -> _Version:
 
 
 def _graphs(root: Mapping[str, Any], layout: Layout) -> dict[str, OldGraph]:
-    """The graphs by the names that control flow has for them; the first one is the file's."""
+    """Reads the graphs, by the names that control flow uses; the first is the main graph."""
     graphs: dict[str, OldGraph] = {}
     for region in root["regions"] or ():
         blocks = region["blocks"] or ()
@@ -120,10 +120,10 @@ def _graphs(root: Mapping[str, Any], layout: Layout) -> dict[str, OldGraph]:
 
 
 def _declared_once(graphs: Mapping[str, OldGraph]) -> dict[str, OldGraph]:
-    """The graphs, each variable declared by the first that has it alone.
+    """Removes repeated declarations: only the first graph with a variable declares it.
 
     Raises:
-      FormatError: two declare it differently.
+      FormatError: two graphs declare a variable differently.
     """
     known: dict[str, OldNode] = {}
 
@@ -150,7 +150,7 @@ def _same(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 
 def _within(place: str, read: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls `read`; messages of its errors begin with `place`."""
+    """Calls `read`, and prefixes the messages of its errors with `place`."""
     try:
         return read(*arguments)
     except (FormatError, UnsupportedError) as error:
@@ -170,7 +170,7 @@ class _Block:
             if layout.op.name_of(operator["op"]) in ("CONST", "CONST_SHAPE")
             for name in operator["outputs"] or ()
         }
-        self.variables: dict[str, str] = {}  # the variable's name, by that of its tensor
+        self.variables: dict[str, str] = {}  # the variables' names, by the names of their tensors
 
     def graph(self) -> OldGraph:
         tensors: dict[str, OldTensor] = {}
@@ -244,7 +244,7 @@ class _Block:
         return OldNode(op, inputs, outputs, self.attributes(op, fields))
 
     def access(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> OldNode | None:
-        """The node that reads or writes a variable, where an IDENTITY does."""
+        """The node for an IDENTITY that reads or writes a variable; None for other IDENTITYs."""
         if len(inputs) != 1 or len(outputs) != 1:
             return None
         read, written = self.variables.get(inputs[0]), self.variables.get(outputs[0])
@@ -271,14 +271,14 @@ class _Block:
         return {name: value for name, value in read if value is not None}
 
     def check_plain(self, names: Iterable[str]) -> None:
-        """Checks that tensors do not stand for variables."""
+        """Checks that tensors are not variables."""
         for name in names:
             if name in self.variables:
                 raise FormatError(f"{name!r} is a variable, which only IDENTITY reads and writes")
 
 
 def _values(data: np.ndarray | None, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The values of a constant, unsigned ones in unsigned arrays."""
+    """Unpacks the values of a constant; unsigned values to unsigned arrays."""
     signless = _UNSIGNED.get(dtype)
     data = np.empty(0, np.uint8) if data is None else data
     values = read_data(data, signless or DType[dtype], shape)
@@ -286,10 +286,10 @@ def _values(data: np.ndarray | None, dtype: str, shape: tuple[int, ...]) -> np.n
 
 
 def _attribute(field: Field, value: Any) -> Any:
-    """The value of a field of an attribute table; None where the file gives none.
+    """Converts a field of an attribute table to its value; None if the file omits it.
 
     Raises:
-      FormatError: an enumeration has no such number, or data is not a float32.
+      FormatError: the number of an enumerant is unknown, or data is not one float32.
     """
     if field.name in _FLOATS:
         empty = value is None or not value.size

@@ -1,4 +1,4 @@
-"""Graphs as they were before TOSA 1.0, whatever form they are read from."""
+"""Graphs of TOSA before 1.0, independent of the file format."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ class OldTensor:
     """A tensor.
 
     Args:
-      dtype: its name in files before 1.0, as "INT8", "UINT8", "UINT16", "FP32", "BOOL", "SHAPE".
-      shape: -1 for a dimension that is not known; None if the rank is not.
-      values: of a constant, in a NumPy array of this shape: integers in their value (int48 in
-        int64), unsigned ones in unsigned arrays, bfloat16 in that of `ml_dtypes`.
+      name: the tensor's name.
+      dtype: the type's name in files before 1.0, such as "INT8", "UINT8", "UINT16", "FP32", "BOOL",
+        "SHAPE".
+      shape: -1 for an unknown dimension; None if the rank is unknown.
+      values: the values of a constant, a NumPy array of this shape; int48 in int64, unsigned
+        integers in unsigned arrays, bfloat16 in the type of `ml_dtypes`.
     """
 
     name: str
@@ -31,17 +33,19 @@ class OldNode:
     """An operator of TOSA 0.80.
 
     Args:
-      op: its name in 0.80, as "FULLY_CONNECTED"; CONST has no inputs. Operators on shapes may have
-        their names in 0.90, as "ADD_SHAPE", and those of 1.0 are taken, too.
-      inputs: the tensors that are inputs in the files of 0.80, in their order. Arguments that some
-        form has as constant operands and the files as attributes (padding, perms, shift, table)
-        are attributes here. As inputs after the others, in the order of 1.0, they are taken, too:
-        constants, or tensors for the shift of MUL, the TABLE, and the scale of RESCALE.
+      op: the name in 0.80, such as "FULLY_CONNECTED"; CONST has no inputs. Operators on shapes may
+        have their names in 0.90, such as "ADD_SHAPE", or in 1.0.
+      inputs: the inputs in files of 0.80, in their order. Arguments that are attributes in files
+        but constant operands in some dialect (padding, perms, shift, table) are attributes here,
+        or further inputs, in the order of 1.0. Such inputs must be constants, except for the shift
+        of MUL, the table of TABLE, and the scale of RESCALE.
+      outputs: the outputs.
       attributes: Python values by the names of the file's fields (`new_shape`, `input_zp`,
-        `min_int`, `double_round`); an element type by its name, an enumeration by its member's
-        name; a TABLE and the data of CUSTOM as they are; `nan_mode` and `acc_type` where a form
-        has them. Operators of variables, which no file has, have `name` or the number `uid`;
-        VARIABLE also `var_shape`, `type`, and `initial_value`, an array or None, and no outputs.
+        `min_int`, `double_round`): element types and enumerants by name, the table of TABLE and the
+        data of CUSTOM unchanged, `nan_mode` and `acc_type` if the source has them. Operators for
+        variables, which files do not have, have `name` or the number `uid`; VARIABLE also has
+        `var_shape`, `type` and `initial_value`, an array or None.
+      location: the node's location as text, or None.
     """
 
     op: str
@@ -52,13 +56,13 @@ class OldNode:
 
     @property
     def title(self) -> str:
-        """How messages name the node: operator and first output."""
+        """The operator and first output, for messages."""
         return f"{self.op} {self.outputs[0]!r}" if self.outputs else self.op
 
 
 @dataclasses.dataclass(frozen=True)
 class OldGraph:
-    """Operators and tensors, with the subgraphs that control flow refers to by name."""
+    """Operators and tensors, with the subgraphs that control flow names."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""The layout of files of TOSA 0.60, 0.80 and 0.90, in the terms of `tosajax.io.schema`.
+"""The schemas of files of TOSA 0.60, 0.80 and 0.90, as tables of `tosajax.io.schema`.
 
-The mark is that of 1.0, and the numbers are others. Later versions added operators at the end of
-their enumeration, and fields at the end of their tables.
+The file identifier is the same as in 1.0, but the numbers of operators and types differ. Later
+versions added operators at the end of their enumeration, and fields at the end of their tables.
 Source: the schemas of the three versions.
 """
 
@@ -25,7 +25,7 @@ _DTYPES = "UNKNOWN BOOL UINT8 INT4 INT8 INT16 INT32 INT48 FP32 UINT16 FP16 BF16"
 DTYPE = Enumeration("DType", _numbered(f"{_DTYPES} SHAPE".split()))
 RESIZE_MODE = Enumeration("ResizeMode", _numbered(("UNKNOWN", "NEAREST", "BILINEAR")))
 
-# No operator has the number of RESERVED.
+# RESERVED is an unused number.
 _OPERATORS = (
     "UNKNOWN ARGMAX AVG_POOL2D CONV2D CONV3D DEPTHWISE_CONV2D FULLY_CONNECTED MATMUL MAX_POOL2D "
     "TRANSPOSE_CONV2D CLAMP RESERVED SIGMOID TANH ADD ARITHMETIC_RIGHT_SHIFT BITWISE_AND "
@@ -46,7 +46,7 @@ _OPERATORS_0_90 = (
 
 
 def _table(title: str, /, **fields: Type) -> Table:
-    """A table of fields that are false or 0 by default where they are numbers, else absent."""
+    """Makes a table; the default of booleans is false, of numbers 0, of other fields None."""
     return Table(title, tuple(Field(name, kind, _default(kind)) for name, kind in fields.items()))
 
 
@@ -108,7 +108,7 @@ _ON_AXIS = (
     "ARGMAX REDUCE_ANY REDUCE_ALL REDUCE_MAX REDUCE_MIN REDUCE_PRODUCT REDUCE_SUM CONCAT REVERSE "
     "DIM"
 )
-# In the order of their numbers, which start at 1, each with its operators.
+# Attribute tables in the order of their numbers, which start at 1, each with its operators.
 _ATTRIBUTES = (
     (_POOL, "AVG_POOL2D MAX_POOL2D"),
     (_CONV, "CONV2D CONV3D DEPTHWISE_CONV2D"),
@@ -136,7 +136,7 @@ _ATTRIBUTES = (
 )
 ATTRIBUTES = {op: table for table, ops in _ATTRIBUTES for op in ops.split()}
 
-# What 0.60 does not have, and what it calls otherwise.
+# Tables and fields that 0.60 does not have, and fields with different names there.
 _LATER_TABLES = ("RFFTAttribute",)
 _LATER_FIELDS = (
     "local_bound",
@@ -174,13 +174,13 @@ _TENSOR = _table(
 
 
 class Layout(NamedTuple):
-    """The layout of the files of one version.
+    """The schema of one version.
 
     Args:
       graph: the root table.
-      op: numbers of operators.
-      dtype: numbers of element types.
-      attribute_type: numbers of attribute tables.
+      op: the numbers of operators.
+      dtype: the numbers of element types.
+      attribute_type: the numbers of attribute tables.
     """
 
     graph: Table
@@ -235,14 +235,14 @@ def _layout_of_0_60() -> Layout:
     return _layout(_OPERATORS, dtype, map(_in_0_60, attributes), _in_0_60(_TENSOR), version)
 
 
-# By major and minor version.
+# The schemas, by major and minor version.
 LAYOUTS = {
     (0, 60): _layout_of_0_60(),
     (0, 80): _layout(_OPERATORS_0_80),
     (0, 90): _layout(_OPERATORS_0_90),
 }
 
-# The operators of all these versions, and those that no file has: variables.
+# The operators of all these versions, and the operators for variables, which files do not have.
 OPERATORS = frozenset([*_OPERATORS_0_90.split(), "VARIABLE", "VARIABLE_READ", "VARIABLE_WRITE"]) - {
     "UNKNOWN",
     "RESERVED",

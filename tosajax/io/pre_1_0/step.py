@@ -1,4 +1,4 @@
-"""One node of a graph before 1.0 as its rule sees it, and the graph of 1.0.1 in the making."""
+"""The upgrade of one node: access to the old node, and the graph of 1.0.1 under construction."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tosajax.report import FormatError, UnsupportedError
 from tosajax.spec import REQUIRED, Argument, Form
 
 SIGNLESS = {"UINT8": "INT8", "UINT16": "INT16"}
-_SMALL = 256  # bytes
+_SMALL = 256  # bytes; equal constants up to this size are shared
 
 
 class Work:
-    """A graph in the making.
+    """A graph of 1.0.1 under construction.
 
     Args:
       old: the graph before 1.0.
-      variables: all of the program, by name, as tensors of 1.0.1.
-      rewrites: the report, which rules add to.
+      variables: all variables of the program, by name, as tensors of 1.0.1.
+      rewrites: the report, to which rules append.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Work:
         tensors = {name: new_tensor(t) for name, t in old.tensors.items() if t.dtype != "SHAPE"}
         self.draft = Draft(Graph(old.inputs, old.outputs, tensors, (), name=old.name))
         self.known = {n: t.values for n, t in old.tensors.items() if t.values is not None}
-        # 4-D tensors in the place of INT48 ones of rank 2, which no operator of 1.0 makes.
+        # The 4-D tensors that replace INT48 tensors of rank 2, which no operator of 1.0 produces.
         self.unfolded: dict[str, str] = {}
-        self.stand_ins: dict[str, str] = {}  # tensors for variables, by the variables' names
+        self.stand_ins: dict[str, str] = {}  # tensors of variables, by the variables' names
         self._constants: dict[tuple, str] = {}
         self._taken = {*old.tensors, *(n for o in old.nodes for n in (*o.inputs, *o.outputs))}
 
     def const(self, name: str, values: np.ndarray, dtype: DType) -> str:
-        """A CONST, or CONST_SHAPE, of these values; equal small ones are one."""
+        """Adds a CONST or CONST_SHAPE, or reuses an equal small one; returns its tensor's name."""
         key = dtype, values.shape, values.tobytes() if values.nbytes <= _SMALL else name
         if key not in self._constants:
             name = self._constants[key] = self.add(name, dtype, values.shape, values)
@@ -61,27 +61,27 @@ class Work:
         shape: tuple[int, ...] | None,
         values: np.ndarray | None = None,
     ) -> str:
-        """Declares a tensor, by this name or one like it."""
+        """Declares a tensor, with a suffix if the name is taken; returns its name."""
         name = unused(name, self._taken)
         self._taken.add(name)
         self.draft.tensors[name] = Tensor(name, dtype, shape, values)
         return name
 
     def finished(self) -> Graph:
-        """The graph.
+        """The finished graph.
 
         Raises:
-          UnsupportedError: an output of the graph is a tensor that 1.0 cannot have.
+          UnsupportedError: an input or output of the graph is a tensor that 1.0 cannot have.
         """
         for name in (*self.old.inputs, *self.old.outputs):
             self.check_here(name, "an input or output of the graph")
         return self.draft.finished()
 
     def check_here(self, name: str, reader: str) -> None:
-        """Checks that a tensor of the old graph has not gone.
+        """Checks that a tensor of the old graph still exists.
 
         Raises:
-          UnsupportedError: it has.
+          UnsupportedError: the upgrade removed it.
         """
         if name in self.unfolded:
             found = f"{name!r} is INT48 of rank 2, and TOSA 1.0 has no RESHAPE of INT48"
@@ -92,7 +92,7 @@ class Work:
 
 
 def new_tensor(old: OldTensor) -> Tensor:
-    """The tensor in 1.0.1: types are signless.
+    """Converts a tensor to 1.0.1, with a signless type.
 
     Raises:
       FormatError: its values do not fit its type.
@@ -111,22 +111,22 @@ def new_tensor(old: OldTensor) -> Tensor:
 
 
 class Step:
-    """One node, with the graph in the making.
+    """One old node, and the graph under construction.
 
-    Rules read the node by `input`, `get` and their like, and add nodes of 1.0.1 by `emit`.
+    Rules read the node with `input`, `get` and similar methods, and add nodes of 1.0.1 with `emit`.
     """
 
     def __init__(self, node: OldNode, work: Work) -> None:
         self.node = node
         self.work = work
 
-    # What the node has.
+    # Access to the old node.
 
     def input(self, position: int) -> str:
         """The name of an input.
 
         Raises:
-          FormatError: the node has fewer.
+          FormatError: the node has fewer inputs.
         """
         if position >= len(self.node.inputs):
             found = f"{len(self.node.inputs)} inputs"
@@ -151,7 +151,7 @@ class Step:
         return self._tensor(name).dtype
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor, -1 for a dimension that is not known."""
+        """The shape of a tensor, with -1 for an unknown dimension."""
         shape = self._tensor(name).shape
         if shape is None:
             raise UnsupportedError(f"{name!r} has no rank, which the upgrade needs")
@@ -167,7 +167,7 @@ class Step:
         """The value of an attribute.
 
         Raises:
-          FormatError: it is missing and has no default.
+          FormatError: the attribute is missing and has no default.
         """
         value = self.node.attributes.get(name, default)
         if value is REQUIRED:
@@ -175,20 +175,20 @@ class Step:
         return value.item() if isinstance(value, np.generic) else value
 
     def known(self, name: str) -> np.ndarray:
-        """The values of a constant, or of a shape that is computed of constants.
+        """The values of a constant, or of a shape computed from constants.
 
         Raises:
-          UnsupportedError: they are known only when the graph runs.
+          UnsupportedError: the values are known only when the graph runs.
         """
         if name not in self.work.known:
             raise UnsupportedError(f"{name!r} is not a constant, which TOSA 1.0 wants here")
         return self.work.known[name]
 
     def integers(self, name: str, position: int | None = None) -> tuple[int, ...]:
-        """A list of integers, flat: an attribute, or a constant input at `position` if there is.
+        """A flat list of integers: the constant input at `position` if it exists, or an attribute.
 
         Raises:
-          FormatError: it is missing, or has something else than integers.
+          FormatError: the attribute is missing, or has elements that are not integers.
           UnsupportedError: the input is not constant.
         """
         if position is not None and position < len(self.node.inputs):
@@ -200,10 +200,10 @@ class Step:
             raise FormatError(f"{name} is {found!r}, expected integers")
         return tuple(int(n) for n in array)
 
-    # What stands in its place.
+    # Construction of the new nodes.
 
     def const(self, name: str, values: ArrayLike, dtype: DType) -> str:
-        """A constant for the argument `name`.
+        """Adds a constant for the argument `name`; returns its tensor's name.
 
         Raises:
           FormatError: the values do not fit the type.
@@ -215,30 +215,30 @@ class Step:
         return self.work.const(f"{self.output}/{name}", array, dtype)
 
     def const_shape(self, name: str, values: Sequence[int]) -> str:
-        """A constant list for the argument `name`."""
+        """Adds a CONST_SHAPE for the argument `name`; returns its tensor's name."""
         return self.const(name, np.asarray(values, np.int64), DType.SHAPE)
 
     def list_input(self, name: str, position: int) -> str:
-        """A constant list, of the attribute `name` or a constant input at `position`."""
+        """Adds a CONST_SHAPE with the attribute `name` or the constant input at `position`."""
         return self.const_shape(name, self.integers(name, position))
 
     def zero_point(self, name: str, tensor: str) -> str:
-        """A constant of the type of `tensor`, of the attribute `name`, 0 by default."""
+        """Adds a constant of `tensor`'s type with the value of attribute `name`, by default 0."""
         return self.const(name, [self.get(name, 0)], self.dtype(tensor))
 
     def operand(self, name: str, position: int, dtype: DType) -> str:
-        """A list of `dtype`: the attribute `name`, or the input at `position` if there is one."""
+        """A 1-D tensor: the input at `position` if it exists, else a `dtype` constant."""
         if position >= len(self.node.inputs):
             return self.const(name, np.atleast_1d(np.asarray(self.get(name))), dtype)
         given = self.node.inputs[position]
         return given if self.shape(given) else self.reshaped(given, (1,))
 
     def tensor(self, suffix: str, dtype: DType, shape: tuple[int, ...] | None) -> str:
-        """A tensor between the nodes that stand for this one."""
+        """Declares an intermediate tensor between the new nodes."""
         return self.work.add(f"{self.output}/{suffix}", dtype, shape)
 
     def reshaped(self, name: str, shape: tuple[int, ...]) -> str:
-        """A tensor in another shape: a constant where it is one, else the output of a RESHAPE."""
+        """Reshapes a tensor: a constant to another constant, other tensors with a RESHAPE."""
         if name in self.work.known:
             values = np.asarray(self._tensor(name).values).reshape(shape)
             return self.const(f"{name}/reshaped", values, self.dtype(name))
@@ -247,7 +247,7 @@ class Step:
         return result
 
     def reshape(self, name: str, result: str) -> None:
-        """A RESHAPE of a tensor to the shape of `result`."""
+        """Adds a RESHAPE of a tensor to `result`."""
         shape = self.const_shape("shape", self.shape(result))
         self.emit("RESHAPE", (name, shape), (result,))
 
@@ -258,7 +258,7 @@ class Step:
         outputs: Sequence[str] | None = None,
         **attributes: Any,
     ) -> None:
-        """Adds a node, by default with the outputs of the old one."""
+        """Adds a node, by default with the outputs of the old node."""
         inputs = tuple(inputs)
         for name in inputs:
             self.work.check_here(name, self.node.op)
@@ -267,18 +267,18 @@ class Step:
         self.work.draft.nodes.append(node)
 
     def keep(self) -> None:
-        """Adds the node as it is, with the attributes that the operator has in 1.0.1."""
+        """Adds the node unchanged, with the operator's attributes in 1.0.1."""
         attributes = spec.OPERATORS[self.node.op].attributes
         values = {a.name: _value(a, self.get(a.name, a.default)) for a in attributes}
         self.emit(self.node.op, self.node.inputs, **values)
 
     def note(self, done: str, differs: str = "") -> None:
-        """Adds a line to the report."""
+        """Adds a rewrite of this node to the report."""
         self.work.rewrites.append(Rewrite(self.node.title, done, differs))
 
 
 def _value(argument: Argument, found: Any) -> Any:
-    """The value of an attribute as nodes of 1.0.1 have it."""
+    """Converts an attribute to the value that nodes of 1.0.1 have."""
     kind = argument.dtype
     if argument.form is Form.LIST:
         return tuple(int(n) for n in found)
@@ -288,10 +288,10 @@ def _value(argument: Argument, found: Any) -> Any:
 
 
 def member(name: str, kind: type[enum.Enum], found: Any) -> Any:
-    """The member of an enumeration by its name.
+    """The member of an enumeration with a name.
 
     Raises:
-      FormatError: there is none.
+      FormatError: the enumeration does not have the name.
     """
     if found not in kind.__members__:
         raise FormatError(f"{name} is {found!r}, expected one of {', '.join(kind.__members__)}")

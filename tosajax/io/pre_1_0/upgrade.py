@@ -1,4 +1,4 @@
-"""Graphs before TOSA 1.0 -> graphs of TOSA 1.0.1, node by node."""
+"""Upgrades graphs of TOSA before 1.0 to TOSA 1.0.1, node by node."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tosajax.report import FormatError, UnsupportedError
 
 _DEEPEST = spec.LEVELS["none"].MAX_NESTING
 _FLOATS = ("FP16", "BF16", "FP32")
-# Attributes that the dialect had before the rest of 1.0.
+# Attributes of 1.0 that the dialect had earlier.
 _EARLY = ("nan_mode", "acc_type")
 _VARIABLE = ("name", "uid", "var_shape", "type", "initial_value")
 
 
 def upgrade(graph: OldGraph, source: Source) -> Graph:
-    """Makes a graph of TOSA 1.0.1.
+    """Converts a graph to TOSA 1.0.1.
 
-    Results are the same but where a rewrite of `Source.rewrites` says how they may differ.
+    Results are equal, except where a rewrite in `Source.rewrites` states a difference.
 
     Args:
-      graph: with its subgraphs. Tensors that are shapes are folded.
-      source: where it comes from; the rewrites are added to it.
+      graph: the graph with its subgraphs. Tensors that are shapes are folded.
+      source: the graph's source, to which the rewrites are added.
 
     Raises:
-      FormatError: an attribute is missing, unknown, or does not fit.
-      UnsupportedError: TOSA 1.0 cannot express something.
+      FormatError: an attribute is missing, unknown, or invalid.
+      UnsupportedError: TOSA 1.0 cannot express the graph.
       TosaError: the nodes form a cycle.
     """
     graphs = tuple(_walk(graph))
@@ -45,9 +45,14 @@ def upgrade(graph: OldGraph, source: Source) -> Graph:
 def upgrade_each(
     graphs: Mapping[str, OldGraph], version: str
 ) -> tuple[dict[str, Graph], tuple[Rewrite, ...]]:
-    """The graphs of one file, each without its subgraphs, and what was rewritten; see `upgrade`.
+    """Converts the graphs of one file, each without its subgraphs; see `upgrade`.
 
-    The first one is the file's.
+    Args:
+      graphs: the graphs by name, the main graph first.
+      version: the file's version, for the rewrites.
+
+    Returns:
+      The converted graphs, and the rewrites.
     """
     parts = tuple(graphs.values())
     variables = _variables(parts)
@@ -57,7 +62,7 @@ def upgrade_each(
 
 
 def _walk(graph: OldGraph, depth: int = 0) -> Iterator[OldGraph]:
-    """A graph and all its subgraphs."""
+    """Yields a graph and all its subgraphs."""
     if depth > _DEEPEST:
         raise UnsupportedError(f"control flow is nested more than {_DEEPEST} deep")
     yield graph
@@ -72,7 +77,7 @@ def _nested(graph: OldGraph, variables: Mapping[str, Tensor], rewrites: list[Rew
 
 
 def _alone(graph: OldGraph, variables: Mapping[str, Tensor], rewrites: list[Rewrite]) -> Graph:
-    """A graph without its subgraphs."""
+    """Converts a graph without its subgraphs."""
     work = Work(graph, variables, rewrites)
     for node in _ordered(graph.nodes):
         try:
@@ -83,7 +88,7 @@ def _alone(graph: OldGraph, variables: Mapping[str, Tensor], rewrites: list[Rewr
 
 
 def _ordered(nodes: Sequence[OldNode]) -> Iterator[OldNode]:
-    """The nodes, each after those it reads from."""
+    """Yields the nodes in topological order."""
     numbered = [Node(n.op, n.inputs, n.outputs, {"at": at}) for at, n in enumerate(nodes)]
     for node in Graph((), (), {}, tuple(numbered)).ordered_nodes():
         yield nodes[node.attributes["at"]]
@@ -116,12 +121,12 @@ def _check_attributes(node: OldNode) -> None:
 
 
 def _takes_unsigned(op: str) -> bool:
-    """Whether an operator does the same with the bits of unsigned integers as with signed ones."""
+    """Whether an operator takes unsigned tensors: RESCALE, or one that is signless."""
     return op == "RESCALE" or (op in spec.OPERATORS and spec.OPERATORS[op].is_signless)
 
 
 def _variables(graphs: Iterable[OldGraph]) -> dict[str, Tensor]:
-    """The variables of a program by name, as tensors of 1.0.1 of that name."""
+    """The variables of a program, by name, as tensors of 1.0.1."""
     found: dict[str, Tensor] = {}
     for graph in graphs:
         for node in graph.nodes:
@@ -132,9 +137,9 @@ def _variables(graphs: Iterable[OldGraph]) -> dict[str, Tensor]:
 
 
 def _summary(what: str, graphs: Sequence[OldGraph]) -> Iterator[Rewrite]:
-    """What holds for whole graphs, of which the first is the main one.
+    """Yields the rewrites that apply to whole graphs, of which the first is the main graph.
 
-    One line tells all that cannot change a result, and one all results in floats.
+    One rewrite covers all changes that cannot affect results, one all float results.
     """
     done = "numbers and names are those of 1.0.1, where some attributes are constant inputs"
     yield Rewrite(what, done)

@@ -1,7 +1,7 @@
-"""SPIR-V modules of graphs: the instruction set TOSA.001000.1 in SPV_ARM_graph.
+"""Reads and writes SPIR-V modules: the instruction set TOSA.001000.1 in SPV_ARM_graph.
 
 A module declares types and constants, and graphs whose instructions are TOSA's operators. Large
-constants lie outside of it: it has a number for each, and whoever runs it supplies the data.
+constants are external: the module has an id for each, and the application supplies the data.
 """
 
 from __future__ import annotations
@@ -27,44 +27,43 @@ def read(
 ) -> Graph:
     """Reads a graph of a module.
 
-    Integers of 64 bits become int48, the only such type of TOSA. Constants that a user of the
-    module may choose have their default values. A tensor of which only the rank is known has open
-    dimensions.
+    64-bit integers become int48, the widest integers of TOSA. Specialization constants have their
+    default values. If only a tensor's rank is known, its dimensions are open.
 
     Args:
-      data: the module, of either byte order.
-      constants: the data of constants outside, by number, in the storage of their types (see
-        `DType.storage`); bf16 and fp8 may also be unsigned integers, their bits.
+      data: the module, in either byte order.
+      constants: the data of external constants, by id, in the storage of their types (see
+        `DType.storage`); bf16 and fp8 may also be given as their bits, in unsigned integers.
       graph: the name of an entry point; by default the only one, or `main`.
 
     Raises:
       FormatError: the module is not well formed, or a constant is missing or does not fit.
-      UnsupportedError: it has something that TOSA 1.0 does not have, or several graphs of which
-        none is `main`.
-      ValueError: it has no graph of that name.
+      UnsupportedError: the module has something that TOSA 1.0 does not have, or several graphs, of
+        which none is `main`.
+      ValueError: the module does not have a graph of this name.
     """
     found = read_graph(Module(data, given(constants)), graph)
     return renamed(found.graph, found.wishes)
 
 
 def to_bytes(graph: Graph) -> tuple[bytes, dict[int, np.ndarray]]:
-    """A graph as a module of SPIR-V 1.6, little endian.
+    """Writes a graph as a little-endian module of SPIR-V 1.6.
 
-    Results of IDENTITY become what they are equal to, and equal constants one: `read` gives a graph
-    without them. Names and locations are kept. Constants with equal elements, and lists of up to 16
-    elements, are in the module; others are outside of it.
+    IDENTITY nodes are removed, and equal constants are merged. Names and locations are kept.
+    Constants whose elements are all equal, and lists of up to 16 elements, are in the module; all
+    others are external.
 
     Args:
-      graph: any graph of the operators and types that the instruction set has; it is not validated.
+      graph: any graph of operators and types that the instruction set has; it is not validated.
 
     Returns:
-      The module, and the data of constants outside by number.
+      The module, and the data of the external constants, by id.
 
     Raises:
       UnsupportedError: the instruction set lacks an operator (control flow, variables, CUSTOM) or a
-        type (int4, rank 0, dimensions of which only some are open), or an operand that has to be
-        constant is not.
+        type (int4, rank 0, a mix of open and known dimensions), or an operand that must be constant
+        is not.
       ValueError: the graph is not well formed.
-      TosaError: its nodes form a cycle.
+      TosaError: the nodes form a cycle.
     """
     return write_graph(graph)

@@ -1,4 +1,4 @@
-"""Attributes of nodes <-> constants of a module."""
+"""Converts attributes of nodes to and from constants of a module."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tosajax.spec import Argument, Form
 
 
 def read_attribute(argument: Argument, found: Constant, element: DType) -> Any:
-    """The value of an attribute.
+    """Converts a constant to the value of an attribute.
 
     Args:
-      argument: its row of the operator table.
-      found: the constant in its place.
-      element: of the operator's tensors, for CLAMP's bounds.
+      argument: the attribute's row in the operator table.
+      found: the constant.
+      element: the element type of the operator's tensors, which CLAMP's bounds have.
 
     Raises:
-      FormatError: the constant has another type, or is no number of the enumeration.
+      FormatError: the constant has the wrong type, or is not a number of the enumeration.
     """
     if argument.form is Form.LIST:
         return tuple(integers(found).tolist())
@@ -40,10 +40,10 @@ def read_attribute(argument: Argument, found: Constant, element: DType) -> Any:
 
 
 def integers(found: Constant) -> np.ndarray:
-    """The elements of a list, a tensor of one dimension and int32.
+    """The elements of a list, which is a 1-D tensor of int32.
 
     Raises:
-      FormatError: the constant is something else.
+      FormatError: the constant is not a list.
     """
     type_, values = found
     if not isinstance(type_, TensorType) or values.dtype != np.int32 or values.ndim != 1:
@@ -52,10 +52,11 @@ def integers(found: Constant) -> np.ndarray:
 
 
 def attribute_constant(argument: Argument, value: Any, element: DType) -> Constant:
-    """The constant in the place of an attribute, the inverse of `read_attribute`.
+    """Converts the value of an attribute to a constant, the inverse of `read_attribute`.
 
     Raises:
-      ValueError: no constant of its type has the value; so do the errors of other types below.
+      AttributeError, KeyError, OverflowError, TypeError, ValueError: the value does not fit the
+        attribute's type.
     """
     if argument.form is Form.LIST:
         return list_constant(value)
@@ -68,10 +69,10 @@ def attribute_constant(argument: Argument, value: Any, element: DType) -> Consta
 
 
 def list_constant(numbers: Any) -> Constant:
-    """A list of integers, as for shapes.
+    """Converts integers, such as a shape, to a constant list of int32.
 
     Raises:
-      ValueError: a number does not fit.
+      ValueError: a number does not fit int32.
     """
     values = np.array([int(number) for number in numbers], np.int64)
     return Constant(TensorType(DType.INT32, values.shape), to_storage(values, DType.INT32))

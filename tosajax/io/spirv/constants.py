@@ -1,4 +1,4 @@
-"""Constants of a module, in it and outside."""
+"""Reads the constants of a module, internal and external."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from tosajax.io.spirv.types import ArrayType, TensorType, Type, describe, item_s
 from tosajax.io.spirv.words import Instruction
 from tosajax.report import FormatError, UnsupportedError
 
-# Bytes of all constants in a module. A few words may stand for constants of any size, as they may
-# repeat an element, or each other.
+# The size limit of all constants in a module, in bytes. A few words could otherwise declare
+# constants of any size, by repeating elements or other constants.
 _MOST = 1 << 28
 
-# The data of a constant outside, by its number.
+# A function that returns the data of an external constant, given its id and type.
 Fetch = Callable[[int, TensorType], np.ndarray]
 
 
 class Constant(NamedTuple):
-    """A scalar, a list of scalars or a tensor; `values` has the type's storage and shape."""
+    """A constant scalar, array or tensor; `values` has the type's storage and shape."""
 
     type: DType | ArrayType | TensorType
     values: np.ndarray
 
 
 class Outside(NamedTuple):
-    """A tensor whose elements are not in the module."""
+    """A constant tensor whose elements are not in the module."""
 
     type: TensorType
     number: int
 
 
 class Constants:
-    """The constants of a module by id.
+    """The constants of a module, by id.
 
-    Constants that a user of the module may choose (OpSpecConstant) have their default values.
+    Specialization constants (OpSpecConstant) have their default values.
 
     Args:
-      types: of the module by id; may grow.
-      fetch: gives the data of constants outside.
+      types: the module's types, by id; the mapping may grow later.
+      fetch: function that returns the data of external constants.
     """
 
     def __init__(self, types: Mapping[int, Type], fetch: Fetch) -> None:
@@ -57,10 +57,10 @@ class Constants:
         return id in self._known or id in self._outside
 
     def __getitem__(self, id: int) -> Constant:
-        """A constant.
+        """The constant with an id.
 
         Raises:
-          FormatError: the id is not one's, or the data outside is missing or does not fit.
+          FormatError: the id is not a constant, or external data is missing or does not fit.
         """
         if id in self._outside and id not in self._known:
             outside = self._outside[id]
@@ -70,7 +70,7 @@ class Constants:
         return self._known[id]
 
     def type_of(self, id: int) -> DType | ArrayType | TensorType | None:
-        """The type of a constant, None for another id."""
+        """The type of a constant; None if the id is not a constant."""
         found = self._known.get(id) or self._outside.get(id)
         return found.type if found else None
 
@@ -90,7 +90,7 @@ class Constants:
 
         Raises:
           FormatError: the instruction is not well formed.
-          UnsupportedError: the constant is of another kind, or too large.
+          UnsupportedError: the constant is not a scalar, array or tensor, or is too large.
         """
         (kind, id), operands = instruction.first(2)
         type_ = self._types.get(kind)
@@ -113,7 +113,7 @@ class Constants:
             case Op.OpConstant | Op.OpSpecConstant:
                 return _scalar(type_, operands)
             case Op.OpConstantNull:
-                return np.zeros(self._bounded(type_), _element(type_).storage)
+                return _element(type_).zeros(self._bounded(type_))
             case Op.OpConstantComposite | Op.OpSpecConstantComposite:
                 return self._composite(type_, operands)
             case Op.OpConstantCompositeReplicateEXT | Op.OpSpecConstantCompositeReplicateEXT:
@@ -121,7 +121,7 @@ class Constants:
         raise AssertionError(opcode)
 
     def _bounded(self, type_: DType | ArrayType | TensorType) -> tuple[int, ...]:
-        """The shape of a constant, which takes its part of the memory for all constants."""
+        """The shape of a constant, whose size is subtracted from the limit for all constants."""
         shape = _shape(type_)
         self._left -= math.prod(shape) * item_size(_element(type_))
         if self._left < 0:
@@ -140,7 +140,7 @@ class Constants:
     def _replicated(
         self, type_: DType | ArrayType | TensorType, operands: tuple[int, ...]
     ) -> np.ndarray:
-        """A constant of equal parts: scalars, or the parts that a composite has."""
+        """The values of a replicated constant, whose operand is a scalar or a part."""
         shape = self._bounded(type_)
         if not shape or len(operands) != 1:
             raise FormatError(f"{len(operands)} equal parts of {describe(type_)}, expected one")
@@ -150,7 +150,7 @@ class Constants:
         return np.array(np.broadcast_to(self._part(type_, id), shape))
 
     def _part(self, whole: DType | ArrayType | TensorType, id: int) -> np.ndarray:
-        """A part of a constant, along its first dimension."""
+        """The values of a constituent, which is a slice along the first dimension."""
         rest = _shape(whole)[1:]
         wanted = TensorType(_element(whole), rest) if rest else _element(whole)
         if self.type_of(id) != wanted:
@@ -192,18 +192,18 @@ def _scalar(type_: DType | ArrayType | TensorType, words: tuple[int, ...]) -> np
     size = item_size(type_)
     if len(words) != -(-size // 4):
         raise FormatError(f"{len(words)} words of {describe(type_)}")
-    content = np.array(words, "<u4").tobytes()  # narrow numbers are in the low bits
+    content = np.array(words, "<u4").tobytes()  # narrow numbers use the low bits
     try:
         return unpacked(content[:size], type_, ())
     except ValueError as error:
         raise FormatError(f"a number: {error}") from None
 
 
-# Data of constants outside.
+# Data of external constants.
 
 
 def given(constants: Mapping[int, np.ndarray] | None) -> Fetch:
-    """Takes the data of constants outside from arrays by number.
+    """Returns a function that takes the data of external constants from arrays, by id.
 
     Narrow floats may also be arrays of their bits, as NumPy saves them.
     """

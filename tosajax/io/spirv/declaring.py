@@ -1,4 +1,4 @@
-"""Types and constants of a module to write, each declared once, before its use."""
+"""Declares the types and constants of a module, each once, before its use."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tosajax.io.spirv.types import (
 )
 from tosajax.io.spirv.words import encoded
 
-_MOST_LISTED = 16  # elements of a constant that is written one by one
+_MOST_LISTED = 16  # elements of a constant written one by one, at most
 _BITS = {dtype: bits for bits, dtype in grammar.INTEGERS.items()}
 _WIDTHS = {dtype: width for width, dtype in grammar.FLOATS.items()}
 
 
 class Declarations:
-    """Types, constants and variables of a module, as words.
+    """The declarations of a module's types, constants and variables.
 
     Attributes:
-      words: the declarations.
-      capabilities: that they need.
-      outside: the data of constants outside, by number.
+      words: the declarations, as words.
+      capabilities: the capabilities that they need.
+      outside: the data of external constants, by id.
     """
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ class Declarations:
         self._known: dict[Hashable, int] = {}
 
     def new_id(self) -> int:
-        """An id for something else."""
+        """Returns an unused id."""
         return next(self._ids)
 
     def type(self, wanted: Type) -> int:
-        """The id of a type."""
+        """The id of a type, declared on first use."""
         if wanted not in self._known:
             opcode, operands = self._type(wanted)
             self._known[wanted] = self.new_id()
@@ -58,17 +58,17 @@ class Declarations:
         return self._known[wanted]
 
     def number(self, value: int) -> int:
-        """The id of an unsigned integer of 32 bits."""
+        """The id of an unsigned 32-bit constant."""
         return self._scalar(DType.INT32, np.array(value, np.uint32).view(np.int32))
 
     def constant(self, found: Constant, *, listed: bool = False) -> int:
-        """The id of a constant.
+        """The id of a constant, declared on first use.
 
-        Large ones go outside, unless their elements are equal.
+        Large constants are external, unless all elements are equal.
 
         Args:
           found: a scalar or a tensor.
-          listed: whether elements are written one by one, however many there are.
+          listed: whether to write elements one by one, whatever their number.
         """
         type_, values = found
         if isinstance(type_, DType):
@@ -82,13 +82,13 @@ class Declarations:
         return self._known[key]
 
     def variable(self, type_: TensorType) -> int:
-        """The id of a new interface variable."""
+        """Declares an interface variable; returns its id."""
         kind, id = self.type(PointerType(type_)), self.new_id()
         self.words += encoded(Op.OpVariable, kind, id, grammar.UNIFORM_CONSTANT)
         return id
 
     def _type(self, wanted: Type) -> tuple[Op, tuple[int, ...]]:
-        """The instruction of a type, and its operands behind the id."""
+        """The opcode of a type's instruction, and its operands after the id."""
         match wanted:
             case DType():
                 return self._scalar_type(wanted)
@@ -116,7 +116,7 @@ class Declarations:
         return Op.OpTypeFloat, (bits,) if encoding is None else (bits, encoding)
 
     def _dimensions(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
-        """Operands of a tensor's type: its rank, and its dimensions, as far as they are known."""
+        """The operands of a tensor type: the rank and the dimensions, if known."""
         if shape is None:
             return ()
         rank = self.number(len(shape))
@@ -147,7 +147,7 @@ class Declarations:
     def _tensor(
         self, type_: TensorType, values: np.ndarray, content: bytes, listed: bool
     ) -> tuple[Op, list[int]]:
-        """The instruction of a constant tensor, and its operands behind the id."""
+        """The opcode of a constant tensor's instruction, and its operands after the id."""
         dtype = type_.dtype
         if content.count(0) == len(content):
             return Op.OpConstantNull, []

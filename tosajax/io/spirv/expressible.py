@@ -1,4 +1,4 @@
-"""What a module can say of a graph, and what it cannot."""
+"""Checks whether a module can express a graph."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _FOLDED = (*spec.CONSTANT_OPERATORS, "IDENTITY")
 
 
 def check(graph: Graph) -> None:
-    """Checks that a module can hold a graph.
+    """Checks that a module can express a graph.
 
     Raises:
-      UnsupportedError: the instruction set lacks an operator or a type of it.
+      UnsupportedError: SPIR-V lacks an operator or a type of the graph, subgraphs, or graphs
+        without outputs.
       ValueError: the graph is not well formed.
     """
     for node in graph.nodes:
@@ -52,7 +53,7 @@ def _check_operator(node: Node, graph: Graph) -> None:
 
 
 def _written(graph: Graph) -> Iterator[Tensor]:
-    """The tensors that a module declares: not shapes, which are lists there."""
+    """Yields the tensors that a module declares as tensors; shapes are constant lists."""
     shapes = {name for n in graph.nodes if n.op == "CONST_SHAPE" for name in n.outputs}
     ends = (*graph.inputs, *graph.outputs)
     names = (*ends, *(n for node in graph.nodes for n in (*node.inputs, *node.outputs)))
@@ -62,7 +63,7 @@ def _written(graph: Graph) -> Iterator[Tensor]:
 
 
 def _refused(tensor: Tensor) -> str:
-    """What of a tensor a module cannot have, "" for nothing."""
+    """The property of a tensor that a module cannot express, for a message; "" if none."""
     if tensor.dtype in (DType.INT4, DType.SHAPE):
         return f"tensors of {tensor.dtype.name}"
     if tensor.shape is None:

@@ -1,6 +1,6 @@
 """Numbers of SPIR-V: instructions, capabilities, extensions and the TOSA instruction set.
 
-Only what graph modules are made of, and a few names more for messages.
+The tables have only the parts that graph modules use, and a few more names for messages.
 Source: "SPIR-V Specification" 1.6, SPV_ARM_tensors, SPV_ARM_graph, SPV_KHR_bfloat16,
 SPV_EXT_float8, SPV_EXT_replicated_composites, NonSemantic.Graph.DebugInfo.1 and TOSA.001000.1.
 """
@@ -15,14 +15,14 @@ from tosajax.dtypes import DType
 from tosajax.spec import Argument, Form, Operator
 
 MAGIC = 0x07230203
-WRITTEN_VERSION = (1, 6)  # core there: the memory model of Vulkan, and sets that mean nothing
+WRITTEN_VERSION = (1, 6)  # has the Vulkan memory model and non-semantic sets in its core
 INSTRUCTION_SET = "TOSA.001000.1"
 DEBUG_SET = "NonSemantic.Graph.DebugInfo.1"
-WITHOUT_MEANING = "NonSemantic."  # how names of instruction sets begin that may be left out
+WITHOUT_MEANING = "NonSemantic."  # name prefix of instruction sets that may be ignored
 
 
 class Op(enum.IntEnum):
-    """Instructions, by the names of their specification."""
+    """Instructions, with the names of their specifications."""
 
     OpNop = 0
     OpSourceContinued = 2
@@ -81,7 +81,7 @@ class Op(enum.IntEnum):
     OpSpecConstantCompositeReplicateEXT = 4462
 
 
-# Without meaning for the values of a graph.
+# Instructions that do not affect the values of a graph.
 REMARKS = {
     *(Op.OpNop, Op.OpSourceContinued, Op.OpSource, Op.OpSourceExtension),
     *(Op.OpMemberName, Op.OpModuleProcessed),
@@ -93,7 +93,7 @@ SHADERS = {
 
 
 class Capability(enum.IntEnum):
-    """What a module may need of an implementation."""
+    """Capabilities that a module may require."""
 
     Matrix = 0
     Shader = 1
@@ -129,7 +129,7 @@ EXTENSION_OF = {
 
 
 class Decoration(enum.IntEnum):
-    """What a module may say of an id; nothing here changes the values of a graph."""
+    """Decorations of an id; none of them affects the values of a graph."""
 
     SpecId = 1
     ArrayStride = 6
@@ -147,7 +147,7 @@ DEBUG_GRAPH, DEBUG_OPERATION = 1, 2  # instructions of DEBUG_SET
 
 
 class Width(NamedTuple):
-    """The bits of a number type, and the encoding of floats other than those of IEEE 754."""
+    """The width of a number type in bits, and the encoding of floats that are not IEEE 754."""
 
     bits: int
     encoding: int | None = None
@@ -170,7 +170,7 @@ CAPABILITY_OF = {
     DType.FP8E4M3: Capability.Float8EXT,
     DType.FP8E5M2: Capability.Float8EXT,
 }
-# Encodings of later versions.
+# Float encodings of later versions.
 OTHER_ENCODINGS = {
     4223: "Float6E2M3",
     4224: "Float6E3M2",
@@ -179,8 +179,7 @@ OTHER_ENCODINGS = {
     4227: "MXInt8",
 }
 
-# Tools that write modules, by the registered number: those that write graphs, or tools for any
-# module.
+# Tools that write graphs or arbitrary modules, by their registered number.
 TOOLS = {
     5: "Arm",
     7: "SPIR-V Tools Assembler",
@@ -203,7 +202,7 @@ INSTRUCTIONS = {number: name for name, number in NUMBERS.items()}
 
 
 def inputs(operator: Operator, count: int) -> tuple[Argument, ...]:
-    """The arguments that so many inputs of an instruction are; of a list, any number from 1 on."""
+    """The argument of each of `count` inputs of an instruction; a tensor list has 1 or more."""
     first = operator.inputs[0]
     is_list = first.form is Form.TENSOR_LIST
     return (first,) * max(count, 1) if is_list else operator.inputs

@@ -1,4 +1,4 @@
-"""A module taken apart: types, constants, names, and the instructions of its graphs."""
+"""Parses a module: types, constants, names, and the instructions of its graphs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_NAMED = 8  # entry points in a message
 
 
 class EntryPoint(NamedTuple):
-    """A graph that users of the module may run, by a name, with its interface variables."""
+    """An entry point: a graph's id, its name, and the ids of its interface variables."""
 
     graph: int
     name: str
@@ -24,29 +24,29 @@ class EntryPoint(NamedTuple):
 
 
 class Body(NamedTuple):
-    """The instructions of a graph."""
+    """The type and the instructions of a graph."""
 
     type: GraphType
     instructions: list[Instruction]
 
 
 class Binding(NamedTuple):
-    """Where users of a module bind the data of an interface variable."""
+    """The descriptor set and binding of an interface variable."""
 
     set: int
     binding: int
 
 
 class Module:
-    """A module taken apart.
+    """A parsed module.
 
     Args:
-      data: its bytes.
-      fetch: gives the data of constants outside.
+      data: the module's bytes.
+      fetch: function that returns the data of external constants.
 
     Raises:
       FormatError: the module is not well formed.
-      UnsupportedError: it has something that no graph of TOSA 1.0 needs.
+      UnsupportedError: the module has something that graphs of TOSA 1.0 do not need.
     """
 
     def __init__(self, data: memoryview | bytes, fetch: Fetch) -> None:
@@ -61,7 +61,7 @@ class Module:
         self.decorations: dict[tuple[int, int], int] = {}
         self.entry_points: list[EntryPoint] = []
         self.bodies: dict[int, Body] = {}
-        self.locations: dict[int, str] = {}  # of instructions in graphs, by their result
+        self.locations: dict[int, str] = {}  # locations of instructions in graphs, by result id
         self._defined: set[int] = set()
         self._body: Body | None = None
         self._line: str | None = None
@@ -74,12 +74,12 @@ class Module:
             raise FormatError("a graph has no end")
 
     def entry_point(self, name: str | None) -> EntryPoint:
-        """The entry point of a name; without one the only one, or `main`.
+        """The entry point with a name; if `name` is None, the only one, or `main`.
 
         Raises:
-          FormatError: the module has none, or two of one name.
-          UnsupportedError: it has several, and none is named `main`.
-          ValueError: there is no such name.
+          FormatError: the module has no entry points, or two with the same name.
+          UnsupportedError: `name` is None, and of several entry points none is named `main`.
+          ValueError: no entry point has the name.
         """
         found = {entry.name: entry for entry in self.entry_points}
         if not found:
@@ -101,10 +101,10 @@ class Module:
         return found[name]
 
     def binding(self, variable: int) -> Binding:
-        """Where the data of an interface variable is bound.
+        """The descriptor set and binding of an interface variable.
 
         Raises:
-          FormatError: the module does not say.
+          FormatError: the module does not state them.
         """
         wanted = Decoration.DescriptorSet, Decoration.Binding
         set_, binding = (self.decorations.get((variable, decoration)) for decoration in wanted)
@@ -163,7 +163,7 @@ class Module:
             raise FormatError(f"%{id} is defined twice")
         self._defined.add(id)
 
-    # Readers of instructions outside of graphs.
+    # Readers of instructions outside graphs.
 
     def _capability(self, instruction: Instruction) -> None:
         (number,) = instruction.exactly(1)
@@ -240,7 +240,7 @@ class Module:
         self._line = None
 
     def _is_remark(self, instruction: Instruction) -> bool:
-        """Whether an instruction is of a set without meaning."""
+        """Whether an instruction is of a non-semantic instruction set."""
         (_, _, set_), _ = instruction.first(3)
         return self.sets.get(set_, "").startswith(grammar.WITHOUT_MEANING)
 

@@ -1,4 +1,4 @@
-"""Names of tensors that formats give, which need not differ from each other."""
+"""Renames tensors to names given in a file, which need not be unique."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from tosajax.graph import Graph
 
 
 def renamed(graph: Graph, wishes: Mapping[str, str]) -> Graph:
-    """A graph with other names for its tensors.
+    """Renames tensors of a graph.
 
     Args:
-      graph: without subgraphs.
-      wishes: a new name for some of the tensors. Where several have the same wish, the first gets
-        it, and the others get one like it; so do tensors without a wish, whose name others take.
+      graph: a graph without subgraphs.
+      wishes: the requested new names of some tensors, by name. If several tensors request the same
+        name, all except the first get a suffix, as do tensors without a request whose name is
+        taken.
 
     Returns:
-      The graph, where each tensor has the same place.
+      The graph with new names, otherwise unchanged.
     """
     names = _Names()
     new = {name: names.unused(wishes[name]) for name in graph.tensors if name in wishes}
@@ -42,11 +43,11 @@ def renamed(graph: Graph, wishes: Mapping[str, str]) -> Graph:
 
 
 class _Names:
-    """Names that are in use."""
+    """The names in use."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
-        self._tried: Counter[str] = Counter()  # so that many equal wishes take no longer each
+        self._tried: Counter[str] = Counter()  # makes many equal wishes take linear time
 
     def unused(self, wish: str) -> str:
         name = wish

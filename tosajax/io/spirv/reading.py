@@ -1,4 +1,4 @@
-"""A graph of a module -> Graph."""
+"""Converts a graph of a module to a Graph."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tosajax.spec import Argument, Form, Operator
 
 
 class Read(NamedTuple):
-    """A graph as it was read.
+    """A graph read from a module.
 
     Args:
-      graph: its tensors have names that say what they are, as "conv2d_12".
-      wishes: other names for its tensors, which need not differ from each other.
-      entry: its entry point.
+      graph: the graph, whose tensors have generated names such as "conv2d_12".
+      wishes: the module's names of tensors, by generated name; they need not be unique.
+      entry: the graph's entry point.
     """
 
     graph: Graph
@@ -35,18 +35,18 @@ class Read(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The tensors that an instruction returns in a struct."""
+    """The names of the tensors that an instruction returns in a struct."""
 
     names: tuple[str, ...]
 
 
 def read_graph(module: Module, name: str | None) -> Read:
-    """The graph of an entry point.
+    """Reads the graph of an entry point; see `Module.entry_point` for `name`.
 
     Raises:
       FormatError: the graph is not well formed.
-      UnsupportedError: it uses something that TOSA 1.0 does not have.
-      ValueError: there is no such entry point.
+      UnsupportedError: the graph uses something that TOSA 1.0 does not have.
+      ValueError: the entry point does not exist.
     """
     entry = module.entry_point(name)
     if entry.graph not in module.bodies:
@@ -59,7 +59,7 @@ def read_graph(module: Module, name: str | None) -> Read:
 
 
 def _check_interface(module: Module, entry: EntryPoint, body: Body) -> None:
-    """Checks that the variables of an entry point are the inputs and outputs of its graph."""
+    """Checks that an entry point's variables match the inputs and outputs of its graph."""
     wanted = *body.type.inputs, *body.type.outputs
     if len(entry.interface) != len(wanted):
         found = f"entry point {quoted(entry.name)} has {len(entry.interface)} variables"
@@ -71,7 +71,7 @@ def _check_interface(module: Module, entry: EntryPoint, body: Body) -> None:
 
 
 def _source(module: Module) -> Source:
-    """The version of a module, and the program that wrote it."""
+    """The source of a module's graph: its version, and the program that wrote it."""
     major, minor = module.header.version
     version = f"{major}.{minor}"
     if grammar.INSTRUCTION_SET in module.sets.values():
@@ -93,8 +93,8 @@ class _Reader:
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
         self.wishes: dict[str, str] = {}
-        self.values: dict[int, str | Results] = {}  # by id
-        self.constants: dict[tuple[int, bool], str] = {}  # by id, and whether they are shapes
+        self.values: dict[int, str | Results] = {}  # tensor names or results, by id
+        self.constants: dict[tuple[int, bool], str] = {}  # by id, and whether it is a shape
         self.inputs = tuple(
             self._declare(f"input_{index}", type_) for index, type_ in enumerate(body.type.inputs)
         )
@@ -117,7 +117,7 @@ class _Reader:
         return Graph(*ends, self.tensors, nodes, name=name, source=_source(self.module))
 
     def _title(self, instruction: Instruction) -> str:
-        """How messages name an instruction: a node by its operator."""
+        """The name of an instruction in messages: for a node, its operator and result."""
         if instruction.opcode == Op.OpExtInst and len(instruction.operands) > 3:
             _, id, set_, number = instruction.operands[:4]
             ours = self.module.sets.get(set_) == grammar.INSTRUCTION_SET
@@ -142,7 +142,7 @@ class _Reader:
         return name
 
     def _wish(self, name: str, id: int) -> None:
-        """Wishes the name that the module gives an id, if it does; the first wish counts."""
+        """Records the module's name of an id, if it has one, unless one is already recorded."""
         if self.module.names.get(id):
             self.wishes.setdefault(name, self.module.names[id])
 
@@ -215,7 +215,7 @@ class _Reader:
         return spec.OPERATORS[grammar.INSTRUCTIONS[number]]
 
     def _argument(self, argument: Argument, id: int) -> str:
-        """The tensor of an input."""
+        """The name of an input's tensor."""
         try:
             return self._constant(id, True) if argument.form is Form.SHAPE else self._value(id)
         except FormatError as error:
@@ -228,7 +228,7 @@ class _Reader:
             raise FormatError(f"{argument.name}: {error}") from None
 
     def _value(self, id: int) -> str:
-        """The tensor of an id: a result, an input of the graph, or a constant."""
+        """The name of the tensor with an id: a result, a graph input, or a constant."""
         found = self.values.get(id)
         if isinstance(found, Results):
             raise FormatError(f"%{id} is a struct, expected a tensor")
@@ -237,7 +237,7 @@ class _Reader:
         return self._constant(id, False) if found is None else found
 
     def _constant(self, id: int, is_shape: bool) -> str:
-        """The tensor or shape of a constant, for which there is a node from its first use on."""
+        """The name of a constant's tensor or shape; adds its node on first use."""
         if (id, is_shape) not in self.constants:
             type_, values = found = self.module.constants[id]
             op, name = ("CONST_SHAPE", f"shape_{id}") if is_shape else ("CONST", f"const_{id}")
@@ -252,7 +252,7 @@ class _Reader:
         return self.constants[id, is_shape]
 
     def _results(self, operator: Operator, id: int, found: Type | None) -> tuple[str, ...]:
-        """The tensors that a node makes: one, or several in a struct."""
+        """Declares the output tensors of a node: one, or several in a struct."""
         types = found.members if isinstance(found, StructType) else (found,)
         tensors = [type_ for type_ in types if isinstance(type_, TensorType)]
         several = len(operator.outputs) > 1

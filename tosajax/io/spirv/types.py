@@ -1,4 +1,4 @@
-"""Types of a module, and elements as bytes."""
+"""The types of a module, and the conversion of elements to and from bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_DIMENSIONS = spec.LEVELS["none"].MAX_RANK
 
 
 class TensorType(NamedTuple):
-    """A tensor, its dimensions DYNAMIC where only their number is known; None for any rank."""
+    """A tensor type; dimensions are DYNAMIC if only the rank is known, `shape` is None if not."""
 
     dtype: DType
     shape: tuple[int, ...] | None
@@ -28,7 +28,7 @@ class TensorType(NamedTuple):
 
 
 class ArrayType(NamedTuple):
-    """A list of scalars."""
+    """An array of scalars."""
 
     element: DType
     length: int
@@ -38,7 +38,7 @@ class ArrayType(NamedTuple):
 
 
 class StructType(NamedTuple):
-    """Several tensors, the result of an operator with several outputs."""
+    """A struct of tensors, the result type of an operator with several outputs."""
 
     members: tuple[TensorType, ...]
 
@@ -47,7 +47,7 @@ class StructType(NamedTuple):
 
 
 class PointerType(NamedTuple):
-    """Of an interface variable."""
+    """The type of an interface variable."""
 
     pointee: TensorType
 
@@ -56,7 +56,7 @@ class PointerType(NamedTuple):
 
 
 class GraphType(NamedTuple):
-    """The inputs and outputs of a graph."""
+    """The types of a graph's inputs and outputs."""
 
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
@@ -66,18 +66,18 @@ class GraphType(NamedTuple):
 
 
 class VoidType(NamedTuple):
-    """Of instructions without a result."""
+    """The type of instructions without a result."""
 
     def __str__(self) -> str:
         return "void"
 
 
-# A scalar's type is its DType. TOSA's int48 is an integer of 64 bits there; TOSA has no others.
+# A scalar's type is its DType. 64-bit integers in SPIR-V are int48; TOSA 1.0 lacks int64.
 Type = DType | TensorType | ArrayType | StructType | PointerType | GraphType | VoidType
 
 
 def describe(found: object) -> str:
-    """A type, or that there is none, in messages."""
+    """Describes a type for messages; "no type" for None."""
     if isinstance(found, DType):
         return f"a scalar {found.name}"
     return "no type" if found is None else str(found)
@@ -86,16 +86,16 @@ def describe(found: object) -> str:
 def read_type(
     instruction: Instruction, types: Mapping[int, Type], numbers: Callable[[int], tuple[int, ...]]
 ) -> Type:
-    """The type that an instruction declares.
+    """Reads the type that an instruction declares.
 
     Args:
-      instruction: its first operand is the type's id.
-      types: declared before, by id.
-      numbers: the unsigned elements of a constant, by its id.
+      instruction: the instruction; its first operand is the type's id.
+      types: the types declared before, by id.
+      numbers: function that returns the unsigned elements of a constant, given its id.
 
     Raises:
       FormatError: the instruction is not well formed.
-      UnsupportedError: TOSA has no such type.
+      UnsupportedError: TOSA does not have the type.
     """
     match instruction.opcode:
         case Op.OpTypeVoid:
@@ -193,19 +193,19 @@ def _graph(instruction: Instruction, types: Mapping[int, Type]) -> GraphType:
     return GraphType(ends[:inputs], ends[inputs:])
 
 
-# Elements as bytes, little endian: as TOSA's files have them, but for eight bytes of an int48.
+# Elements as little-endian bytes, as in TOSA's files, except that an int48 has eight bytes.
 
 
 def item_size(dtype: DType) -> int:
-    """Bytes of an element."""
+    """The size of an element in bytes."""
     return dtype.storage.itemsize
 
 
 def unpacked(data: bytes | memoryview | np.ndarray, dtype: DType, shape: tuple[int, ...]):
-    """Elements of bytes.
+    """Converts bytes to elements.
 
     Raises:
-      ValueError: there are more or fewer bytes, or an int48 has more bits.
+      ValueError: the number of bytes is wrong, or a value exceeds 48 bits.
     """
     if dtype is not DType.INT48:
         return dtypes.unpack(np.frombuffer(data, np.uint8), dtype, shape)
@@ -214,7 +214,7 @@ def unpacked(data: bytes | memoryview | np.ndarray, dtype: DType, shape: tuple[i
 
 
 def packed(values: np.ndarray, dtype: DType) -> bytes:
-    """The bytes of elements, the inverse of `unpacked`."""
+    """Converts elements to bytes, the inverse of `unpacked`."""
     if dtype is not DType.INT48:
         return dtypes.pack(values, dtype)
     return np.ascontiguousarray(values).astype("<i8").tobytes()

@@ -1,7 +1,8 @@
-"""Words of a module <-> instructions.
+"""Decodes and encodes the words of a module.
 
-A module is a header of five words, then instructions. The first word of each holds its length and
-its opcode. Words may have either byte order; texts begin with the lowest byte of a word in both.
+A module is a header of five words, then instructions. The first word of an instruction has its
+length and its opcode. Words may have either byte order; strings start at a word's lowest byte in
+both.
 Source: "SPIR-V Specification" 1.6, "Binary Form".
 """
 
@@ -16,19 +17,19 @@ from tosajax.io.spirv.grammar import MAGIC, Op
 from tosajax.report import FormatError, UnsupportedError
 
 _HEADER = 5
-_LONGEST = 0xFFFF  # words of an instruction
+_LONGEST = 0xFFFF  # words of an instruction, at most
 _NEWEST = (1, 6)
-_SHOWN = 60  # characters of a text in a message
+_SHOWN = 60  # characters of a string in a message
 
 
 class Header(NamedTuple):
-    """The first words of a module.
+    """The header of a module.
 
     Args:
-      version: major and minor.
+      version: major and minor version.
       tool: the registered number of the tool that wrote the module.
-      tool_version: of that tool, by its own count.
-      bound: all ids are below.
+      tool_version: the tool's version number.
+      bound: the exclusive upper bound of ids.
     """
 
     version: tuple[int, int]
@@ -38,7 +39,7 @@ class Header(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One instruction, and the place of its first word."""
+    """One instruction, and the index of its first word."""
 
     opcode: int
     operands: tuple[int, ...]
@@ -53,20 +54,20 @@ class Instruction(NamedTuple):
         return f"{self.name} at word {self.at}"
 
     def exactly(self, count: int) -> tuple[int, ...]:
-        """The operands, which are so many.
+        """The operands, which must be `count`.
 
         Raises:
-          FormatError: they are not.
+          FormatError: their number differs.
         """
         if len(self.operands) != count:
             raise FormatError(f"{len(self.operands)} operands, expected {count}")
         return self.operands
 
     def first(self, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The first operands, and the others.
+        """The first `count` operands, and the rest.
 
         Raises:
-          FormatError: there are fewer.
+          FormatError: there are fewer than `count`.
         """
         if len(self.operands) < count:
             raise FormatError(f"{len(self.operands)} operands, expected at least {count}")
@@ -77,11 +78,11 @@ def read_words(data: memoryview | bytes) -> tuple[Header, np.ndarray]:
     """Reads the header of a module.
 
     Returns:
-      The header, and all words of the module, the header's among them.
+      The header, and all words of the module, including the header's.
 
     Raises:
       FormatError: the bytes are not a module.
-      UnsupportedError: it has an unknown version.
+      UnsupportedError: the version is unknown.
     """
     if len(data) % 4 or len(data) < 4 * _HEADER:
         raise FormatError(f"the module has {len(data)} bytes, expected a multiple of 4 from 20 on")
@@ -100,7 +101,7 @@ def read_words(data: memoryview | bytes) -> tuple[Header, np.ndarray]:
 
 
 def instructions(words: np.ndarray) -> Iterator[Instruction]:
-    """The instructions of a module, one after the other.
+    """Yields the instructions of a module.
 
     Raises:
       FormatError: an instruction has no length, or ends beyond the module.
@@ -117,10 +118,10 @@ def instructions(words: np.ndarray) -> Iterator[Instruction]:
 
 
 def read_text(words: Sequence[int]) -> tuple[str, Sequence[int]]:
-    """A text, and the words behind it.
+    """Decodes a string; returns it, and the words after it.
 
     Raises:
-      FormatError: the text has no end, or is not UTF-8.
+      FormatError: the string does not end, or is not UTF-8.
     """
     content = np.array(words, "<u4").tobytes()
     end = content.find(b"\0")
@@ -135,15 +136,15 @@ def read_text(words: Sequence[int]) -> tuple[str, Sequence[int]]:
 
 
 def quoted(text: str) -> str:
-    """A text in a message, shortened."""
+    """Quotes a string for a message, shortened."""
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")
 
 
 def text_words(text: str) -> list[int]:
-    """The words of a text.
+    """Encodes a string as words.
 
     Raises:
-      UnsupportedError: it has a zero in it, which ends texts.
+      UnsupportedError: the string has a zero byte, which terminates strings in SPIR-V.
     """
     content = text.encode()
     if b"\0" in content:
@@ -153,10 +154,10 @@ def text_words(text: str) -> list[int]:
 
 
 def encoded(opcode: Op, *operands: int) -> list[int]:
-    """The words of an instruction.
+    """Encodes an instruction as words.
 
     Raises:
-      UnsupportedError: they are more than an instruction can have.
+      UnsupportedError: the instruction has too many words.
     """
     count = 1 + len(operands)
     if count > _LONGEST:
@@ -165,7 +166,7 @@ def encoded(opcode: Op, *operands: int) -> list[int]:
 
 
 def module_bytes(version: tuple[int, int], bound: int, words: Sequence[int]) -> bytes:
-    """The bytes of a module, little endian, of these instructions; no tool is named."""
+    """Encodes a module with these instructions as little-endian bytes, without a tool's number."""
     major, minor = version
     header = (MAGIC, major << 16 | minor << 8, 0, bound, 0)
     return np.array([*header, *words], "<u4").tobytes()

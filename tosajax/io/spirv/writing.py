@@ -1,4 +1,4 @@
-"""Graph -> a module."""
+"""Writes a graph as a module."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _ALWAYS = (
 
 
 def write_graph(graph: Graph) -> tuple[bytes, dict[int, np.ndarray]]:
-    """A graph as a module, and the data of constants outside by number.
+    """Writes a graph as a module; returns its bytes, and the data of external constants, by id.
 
     Raises:
-      UnsupportedError: the instruction set cannot say something of the graph.
+      UnsupportedError: the instruction set cannot express the graph.
       ValueError: the graph is not well formed.
     """
     check(graph)
@@ -38,7 +38,7 @@ def write_graph(graph: Graph) -> tuple[bytes, dict[int, np.ndarray]]:
 
 
 class _Origins(NamedTuple):
-    """Words that say where nodes come from: their set of instructions, texts, and remarks."""
+    """The words of debug information: the import of the instruction set, strings, instructions."""
 
     imported: list[int]
     texts: list[int]
@@ -55,7 +55,7 @@ class _Writer:
         self.body: list[int] = []
         self.names: dict[int, str] = {}
         self.locations: dict[int, str] = {}
-        self.values: dict[str, int] = {}  # results and inputs of the graph by tensor
+        self.values: dict[str, int] = {}  # ids of results and graph inputs, by tensor
         self.constants: dict[str, Tensor] = {}
 
     def module(self) -> tuple[bytes, dict[int, np.ndarray]]:
@@ -92,13 +92,13 @@ class _Writer:
         return TensorType(tensor.dtype, tensor.shape)
 
     def _named(self, name: str) -> int:
-        """A new id of this name."""
+        """Returns a new id with this name."""
         id = self.declared.new_id()
         self.names[id] = name
         return id
 
     def _name_variables(self, variables: Iterable[int]) -> None:
-        """Names variables by their tensors, each differently, as MLIR has them as symbols."""
+        """Names variables after their tensors; names are unique, as they are symbols in MLIR."""
         taken = {self.graph.name}
         names = (*self.graph.inputs, *self.graph.outputs)
         for variable, name in zip(variables, names, strict=True):
@@ -126,7 +126,7 @@ class _Writer:
             self._instruction(node)
 
     def _fold(self, node: Node) -> None:
-        """Lets the result of an IDENTITY be what it is equal to."""
+        """Removes an IDENTITY: its result gets the id of its input."""
         if len(node.inputs) != 1 or len(node.outputs) != 1:
             raise ValueError(f"{node.title}: expected one input and one output")
         (source,), (result,) = node.inputs, node.outputs
@@ -179,14 +179,18 @@ class _Writer:
         return self.declared.constant(found, listed=True)
 
     def _elements(self, tensor: Tensor) -> np.ndarray:
-        """The elements of a constant."""
+        """The elements of a constant.
+
+        Raises:
+          ValueError: the constant has no values, or values of the wrong shape.
+        """
         if tensor.values is None or tensor.values.shape != tensor.shape:
             found = "no values" if tensor.values is None else f"values of {tensor.values.shape}"
             raise ValueError(f"constant {tensor.name!r} is {tensor}, and has {found}")
         return tensor.values
 
     def _value(self, name: str) -> int:
-        """The id of a tensor."""
+        """The id of a tensor; declares a constant on first use."""
         if name in self.constants:
             tensor = self.constants[name]
             found = Constant(self._type(tensor.name), self._elements(tensor))
@@ -198,7 +202,7 @@ class _Writer:
         return self.values[name]
 
     def _result(self, node: Node, operands: list[int]) -> int:
-        """Adds the instruction of a node, and takes what it returns; returns its id."""
+        """Adds a node's instruction, and the extraction of several results; returns its id."""
         number = grammar.NUMBERS[node.op]
         types = self._ends(node.outputs)
         if len(types) == 1:
@@ -232,7 +236,7 @@ class _Writer:
         )
 
     def _preamble(self, imported: list[int]) -> list[int]:
-        """What stands before names: needs, sets of instructions, the memory model."""
+        """The words before names: capabilities, extensions, instruction sets, memory model."""
         capabilities = sorted({*_ALWAYS, *self.declared.capabilities})
         extensions = (grammar.EXTENSION_OF.get(capability) for capability in capabilities)
         return [
@@ -249,7 +253,7 @@ def _name(id: int, name: str) -> list[int]:
 
 
 def _binding(variable: int, at: int) -> list[int]:
-    """Where the data of an interface variable is bound."""
+    """The decorations with the descriptor set and binding of an interface variable."""
     return [
         *encoded(Op.OpDecorate, variable, Decoration.DescriptorSet, 0),
         *encoded(Op.OpDecorate, variable, Decoration.Binding, at),

@@ -1,8 +1,8 @@
-"""VGF files: SPIR-V modules of graphs with their constants, for Arm's ML extensions of Vulkan.
+"""Reads and writes VGF files: SPIR-V modules with constants, for Arm's ML extensions for Vulkan.
 
 A file has modules, a sequence of segments that run them, resources (inputs, outputs and constants,
-each with a format and a shape), and the data of constants. `vgfpy`, of Arm's VGF library, reads and
-writes its tables: `pip install 'tosajax[vgf]'`.
+each with a format and a shape), and the data of constants. `vgfpy`, from Arm's VGF library, reads
+and writes the tables: `pip install 'tosajax[vgf]'`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _DTYPES = {dtype.storage: dtype for dtype in NUMBERS}
 
 
 def read(data: memoryview | bytes) -> Graph:
-    """Reads the graph of a file: its segments, one after the other.
+    """Reads the graph of a file: all its segments in sequence.
 
-    Inputs and outputs have the names and the order that the file gives them.
+    Inputs and outputs have the names and the order in the file.
 
     Args:
       data: the content of the file.
@@ -33,30 +33,31 @@ def read(data: memoryview | bytes) -> Graph:
     Raises:
       ImportError: vgfpy is not installed.
       FormatError: the file is not well formed.
-      UnsupportedError: it has another version, a shader, or something that TOSA 1.0 does not have.
+      UnsupportedError: the version is not supported, or the file has a shader or something that
+        TOSA 1.0 does not have.
     """
     return join(read_file(bytes(data)))
 
 
 def to_bytes(graph: Graph) -> bytes:
-    """A graph as a file of one segment; see `spirv.to_bytes` for what it keeps and refuses.
+    """Writes a graph as a file of one segment, with the limitations of `spirv.to_bytes`.
 
     Args:
-      graph: any graph of the operators and types that SPIR-V has; it is not validated.
+      graph: any graph of operators and types that SPIR-V has; it is not validated.
 
     Raises:
       ImportError: vgfpy is not installed.
-      UnsupportedError: SPIR-V cannot say something of the graph.
+      UnsupportedError: SPIR-V cannot express the graph, or a tensor has no rank.
       ValueError: the graph is not well formed.
     """
     module, constants = spirv.to_bytes(graph)
     ends = *map(_resource, graph.input_tensors), *map(_resource, graph.output_tensors)
-    slots = tuple(Slot(at, at) for at in range(len(ends)))  # as the module binds its variables
+    slots = tuple(Slot(at, at) for at in range(len(ends)))  # the bindings in the module
     count = len(graph.inputs)
     numbers = dict(zip(constants, range(len(constants)), strict=True))
     segment = Segment(graph.name, module, graph.name, {0: slots}, numbers)
     file = File(
-        version="",  # the newest
+        version="",  # write_file uses the newest
         segments=(segment,),
         resources=(*ends, *map(_resource_of, constants.values())),
         data=tuple(

@@ -1,4 +1,4 @@
-"""Formats of Vulkan, by number, and the element types that have them."""
+"""The numbers of Vulkan formats, and their element types."""
 
 from __future__ import annotations
 

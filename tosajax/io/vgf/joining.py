@@ -1,4 +1,4 @@
-"""The segments of a VGF file -> one graph."""
+"""Joins the segments of a VGF file to one graph."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from tosajax.report import FormatError, UnsupportedError
 
 
 def join(file: File) -> Graph:
-    """The graph of all segments, each of which reads what those before it wrote.
+    """Joins all segments to one graph; each segment may read results of segments before it.
 
     Raises:
       FormatError: the file is not well formed.
-      UnsupportedError: it uses something that TOSA 1.0 does not have.
+      UnsupportedError: the file uses something that TOSA 1.0 does not have.
     """
     return _Joined(file).graph()
 
 
 class _Joined:
-    """A graph that grows by segments."""
+    """A graph to which segments are added."""
 
     def __init__(self, file: File) -> None:
         self.file = file
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
         self.wishes: dict[str, str] = {}
-        self.places: dict[int, str] = {}  # the tensors of resources
+        self.places: dict[int, str] = {}  # tensor names, by resource index
         self.producer = ""
         self.inputs = tuple(map(self._input, range(len(file.inputs.slots))))
 
@@ -59,7 +59,7 @@ class _Joined:
         return renamed(found, self.wishes)
 
     def _input(self, index: int) -> str:
-        """Declares an input of the model; segments may know more of its shape."""
+        """Declares an input of the model; a segment may refine its shape later."""
         number = self.file.inputs.slots[index].resource
         if number in self.places:
             raise FormatError(f"resource {number} is two inputs of the model")
@@ -74,13 +74,13 @@ class _Joined:
         return self.file.resources[number]
 
     def _place(self, resource: int) -> str:
-        """The tensor of a resource that a segment has written, or of an input."""
+        """The tensor of a resource that is an input or the output of an earlier segment."""
         if resource not in self.places:
             raise FormatError(f"resource {resource} is read, and nothing writes it")
         return self.places[resource]
 
     def _add(self, number: int, segment: Segment) -> None:
-        """Adds the graph of a segment, whose tensors get names of their own."""
+        """Adds the graph of a segment, with the segment's number in the names of its tensors."""
         module = Module(segment.module, self._fetch(segment))
         found = _read(module, segment.entry_point)
         graph = found.graph
@@ -92,7 +92,7 @@ class _Joined:
         for name, place in places.items():
             if name not in graph.inputs:
                 self.tensors[place] = dataclasses.replace(graph.tensors[name], name=place)
-            # What the segment reads has a name already, or may have that in the module.
+            # Inputs of the segment keep an earlier name; without one they get the module's.
             self.wishes.setdefault(place, found.wishes.get(name, name))
         for name, resource in zip(ends, resources, strict=True):
             self._refine(places[name], graph.tensors[name], resource)
@@ -101,11 +101,11 @@ class _Joined:
         self.nodes += (_placed(node, places) for node in graph.nodes)
 
     def _refine(self, place: str, found: Tensor, number: int) -> None:
-        """Gives a tensor the dimensions that its module or its resource knows."""
+        """Sets the dimensions of a tensor that its module or its resource states."""
         resource = self._resource(number)
         dtype, dims, shape = _type(resource).dtype, resource.shape, found.shape
         if dims == () and shape == (1,):
-            dims = (1,)  # Arm's converter writes tensors of rank 0 as of one element
+            dims = (1,)  # Arm's converter writes tensors of rank 0 with shape [1] in the module
         fits = shape is None or shape_fits(dims, shape) or shape_fits(shape, dims)
         if found.dtype is not dtype or not fits:
             raise FormatError(f"resource {number} is {_type(resource)}, and in the module {found}")
@@ -113,7 +113,7 @@ class _Joined:
         self.tensors[place] = dataclasses.replace(self.tensors[place], shape=known)
 
     def _fetch(self, segment: Segment) -> Fetch:
-        """Takes the data of a module's constants from the file."""
+        """Returns a function that takes the data of a module's constants from the file."""
 
         def fetch(number: int, type_: TensorType) -> np.ndarray:
             place = f"graph constant {number}, {type_},"
@@ -139,7 +139,7 @@ def _read(module: Module, entry_point: str) -> Read:
         return read_graph(module, entry_point)
     except FormatError:
         raise
-    except ValueError as error:  # there is no such graph
+    except ValueError as error:  # the entry point does not exist
         raise FormatError(str(error)) from None
 
 
@@ -156,13 +156,13 @@ def _type(resource: Resource) -> TensorType:
 
 
 def _row_major(type_: TensorType) -> tuple[int, ...]:
-    """Bytes from one element to the next along each dimension."""
+    """The strides in bytes of a row-major tensor."""
     dims = type_.shape or ()
     return tuple(item_size(type_.dtype) * math.prod(dims[axis + 1 :]) for axis in range(len(dims)))
 
 
 def _bound(module: Module, segment: Segment, variable: int) -> int:
-    """The resource of an interface variable."""
+    """The resource index of an interface variable."""
     set_, binding = module.binding(variable)
     for slot in segment.sets.get(set_, ()):
         if slot.binding == binding:

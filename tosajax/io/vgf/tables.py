@@ -1,4 +1,4 @@
-"""The tables of a VGF file as plain data, read and written by `vgfpy`."""
+"""The tables of a VGF file as plain data, read and written with `vgfpy`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tosajax.report import FormatError, UnsupportedError
 MAGIC = b"VGF1"
 _HEADER = struct.Struct("<4s2H3B5x8Q")  # magic, versions, then offset and size of each section
 _TENSOR = 1000460000  # VK_DESCRIPTOR_TYPE_TENSOR_ARM
-_LEAST_PART = 16  # bytes of a table
+_LEAST_PART = 16  # bytes of a table, at least
 _INSTALL = "vgfpy is not installed: pip install 'tosajax[vgf]'"
 
 
@@ -22,9 +22,9 @@ class Resource(NamedTuple):
     """A tensor that segments read or write, or a constant.
 
     Args:
-      format: the number of its element's format in Vulkan.
-      shape: its dimensions, -1 where open.
-      strides: of its dimensions in bytes; () where elements are row major.
+      format: the number of the element's Vulkan format.
+      shape: the dimensions, -1 if open.
+      strides: the strides in bytes; () if row major.
     """
 
     format: int
@@ -33,14 +33,14 @@ class Resource(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """The place of a resource: its binding, and its number in the table of resources."""
+    """A binding, and the index of its resource in the resource table."""
 
     binding: int
     resource: int
 
 
 class Data(NamedTuple):
-    """The elements of a constant, and the number of its resource."""
+    """The elements of a constant, and the index of its resource."""
 
     resource: int
     content: bytes
@@ -50,11 +50,11 @@ class Segment(NamedTuple):
     """One step of the model: a graph to run.
 
     Args:
-      name: of the segment.
-      module: its SPIR-V.
-      entry_point: the graph of the module.
-      sets: the resources of interface variables, by descriptor set.
-      constants: which data each graph constant of the module has, by their numbers.
+      name: the segment's name.
+      module: the SPIR-V module.
+      entry_point: the name of the graph in the module.
+      sets: the slots of interface variables, by descriptor set.
+      constants: the index in the file's data of each graph constant, by its id.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Ends(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file as its tables say."""
+    """The content of a file's tables."""
 
     version: str
     segments: tuple[Segment, ...]
@@ -91,7 +91,7 @@ def read_file(data: bytes) -> File:
     Raises:
       ImportError: vgfpy is not installed.
       FormatError: the file is not well formed.
-      UnsupportedError: it has another version, or segments of other kinds than graphs.
+      UnsupportedError: the version is newer than vgfpy's, or a segment is not a graph.
     """
     try:
         import vgfpy
@@ -111,7 +111,7 @@ def read_file(data: bytes) -> File:
 
 
 def _checked_version(data: bytes) -> str:
-    """The version, of a file whose sections lie within it."""
+    """The version of a file, after checking that its sections lie within it."""
     if len(data) < _HEADER.size:
         raise FormatError(f"the file has {len(data)} bytes, expected at least {_HEADER.size}")
     magic, _, _, *version = _HEADER.unpack_from(data)[:6]
@@ -125,7 +125,7 @@ def _checked_version(data: bytes) -> str:
 
 
 def _sections(data: bytes) -> list[tuple[int, int]]:
-    """Offset and size of the modules, the sequence, the resources and the constants."""
+    """The offsets and sizes of the sections: modules, sequence, resources, constants."""
     numbers = _HEADER.unpack_from(data)[6:]
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
@@ -135,9 +135,9 @@ class _Reader:
 
     def __init__(self, vgfpy: Any, data: bytes) -> None:
         self._kinds = vgfpy.ModuleType
-        # Tables may share parts without end; then a small file has more than this.
+        # The bytes that may still be read; tables could share parts without limit otherwise.
         self._left = 16 * len(data)
-        # The decoders refer to these bytes.
+        # The decoders refer to these bytes, which must stay alive.
         self._held = [data[offset : offset + size] for offset, size in _sections(data)]
         creators = (
             vgfpy.CreateModuleTableDecoder,
@@ -168,12 +168,12 @@ class _Reader:
         )
 
     def _counted(self, count: int) -> range:
-        """The numbers of so many parts, each of which has at least an offset and a number."""
+        """The range of `count` parts, each of at least 16 bytes, counted against the limit."""
         self._take(_LEAST_PART * count)
         return range(count)
 
     def _take(self, size: int) -> None:
-        """Notes that so many bytes of the file are used."""
+        """Counts bytes read against the limit."""
         self._left -= size
         if self._left < 0:
             raise FormatError("the same parts of the file are referred to too often")
@@ -215,7 +215,7 @@ class _Reader:
         return found
 
     def _bound(self, segment: int) -> dict[int, int]:
-        """The number of the data of each graph constant."""
+        """The index of the data of each graph constant, by its id."""
         bindings = self._sequence.getSegmentConstantBindings(segment)
         self._counted(len(bindings))
         return {b.graphConstantId: b.constantIndex for b in bindings}
@@ -247,7 +247,7 @@ def write_file(file: File) -> bytes:
         import vgfpy
     except ImportError:
         raise ImportError(_INSTALL) from None
-    encoder = vgfpy.CreateEncoder(0)  # no version of Vulkan's headers
+    encoder = vgfpy.CreateEncoder(0)  # 0: no version of the Vulkan headers
     (segment,) = file.segments
     code = memoryview(segment.module).cast("I").tolist()
     module = encoder.AddModule(vgfpy.ModuleType.Graph, segment.name, segment.entry_point, code)

@@ -1,4 +1,4 @@
-"""Fusions: the nodes of a graph that one native kernel computes, by what the kernel is.
+"""Fusions: groups of nodes that one native kernel computes; one module for each kind of kernel.
 
 A fusion is a NamedTuple of nodes. Its method `kernel` returns the kernel for an instruction set.
 """
@@ -19,12 +19,13 @@ Fusion = Product | ProductAddition | Addition | Pool
 def find_fusions(
     nodes: Sequence[Node], tensors: Mapping[str, Tensor], readers: Mapping[str, Node]
 ) -> list[Fusion]:
-    """Finds the fusions of a graph; no node is in two of them.
+    """Finds the fusions of a graph, which do not overlap.
 
     Args:
       nodes: the graph's nodes, in order.
       tensors: the graph's tensors, by name.
-      readers: the only reader of a tensor, by the tensor's name; graph outputs are left out.
+      readers: the only reader of each tensor that has one, by the tensor's name; graph outputs
+        are left out.
     """
     products = find_products(nodes, tensors, readers)
     of_sums = joined(find_additions(nodes, tensors, readers), products, tensors, readers)
@@ -43,5 +44,5 @@ def has_kernels(graph: Graph) -> bool:
 
 
 def output_of(fusion: Fusion) -> str:
-    """The tensor that a fusion computes."""
+    """The output of a fusion."""
     return nodes_of(fusion)[-1].outputs[0]

@@ -1,4 +1,4 @@
-"""ADD and SUB of scaled int8, scaled to int8 again; a convolution may compute a term."""
+"""ADD and SUB of rescaled int8, rescaled to int8; a fused convolution may compute one operand."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from tosajax.native.call import KernelCall, Scaling
     from tosajax.native.codegen.isa import InstructionSet
 
-# Elements of an example; fewer are not worth a call.
+# The fewest elements of an example that are worth a call.
 _FEWEST = 256
 
 
 class Addition(NamedTuple):
-    """Nodes that follow each other; nothing else reads a tensor between two of them.
+    """An addition and its RESCALEs; no other node reads the tensors between them.
 
     Args:
-      left: the left term's RESCALE of int8 to int32.
-      left_next: another RESCALE, of that to int32, if there is one.
-      right: the right term's RESCALE of int8 to int32.
-      right_next: another RESCALE, of that to int32, if there is one.
-      main: ADD or SUB of both, which names the step.
+      left: the left operand's RESCALE of int8 to int32.
+      left_next: a second RESCALE of the left operand, int32 to int32, if there is one.
+      right: the right operand's RESCALE of int8 to int32.
+      right_next: a second RESCALE of the right operand, int32 to int32, if there is one.
+      main: the ADD or SUB, which names the step.
       rescale: the RESCALE of the sum to int8.
-      clamp: the CLAMP of that, if there is one.
+      clamp: the CLAMP of the rescaled sum, if there is one.
     """
 
     left: Node
@@ -63,7 +63,7 @@ class Addition(NamedTuple):
         return prepare
 
     def scales(self, reader: Reader) -> tuple[Scaling, Scaling]:
-        """The scales of the left and of the right term."""
+        """The scales of the left and of the right operand."""
         return (
             _scaling(reader, self.left, self.left_next),
             _scaling(reader, self.right, self.right_next),
@@ -71,11 +71,11 @@ class Addition(NamedTuple):
 
 
 class ProductAddition(NamedTuple):
-    """A CONV2D whose results are a term of an addition.
+    """A CONV2D whose output is an operand of an addition.
 
     Args:
       product: the CONV2D, and the RESCALE of its sums to int8.
-      addition: adds its results and another tensor.
+      addition: the addition of its output and another tensor.
     """
 
     product: Product
@@ -88,7 +88,7 @@ class ProductAddition(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether the results are the right term."""
+        """Whether the convolution is the right operand."""
         return self.addition.right.inputs[0] == nodes_of(self.product)[-1].outputs[0]
 
     def kernel(self, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Prepare:
@@ -116,7 +116,7 @@ def find_additions(
     makers = {node.outputs[0]: node for node in nodes if node.op == "RESCALE"}
 
     def maker(name: str, reader: Node) -> Node | None:
-        """The RESCALE that computes a tensor for one reader alone."""
+        """The RESCALE that computes a tensor, if the tensor has a single reader."""
         return makers.get(name) if readers.get(name) is reader else None
 
     def term(name: str, reader: Node) -> tuple[Node, Node | None] | None:
@@ -147,9 +147,9 @@ def joined(
     tensors: Mapping[str, Tensor],
     readers: Mapping[str, Node],
 ) -> list[ProductAddition | Addition]:
-    """Joins each addition with the CONV2D that computes a term for it alone.
+    """Joins each addition with a CONV2D that computes an operand of only this addition.
 
-    If both terms come from one, the addition takes that with more weights.
+    If both operands come from such convolutions, the one with more weights is joined.
     """
     makers = {
         id(reader_of(nodes_of(product)[-1], readers)): product
@@ -176,7 +176,7 @@ def _is_of_equal_shapes(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _scales(node: Node | None, dtype: DType, tensors: Mapping[str, Tensor]) -> TypeGuard[Node]:
-    """Whether a node scales signed values of a type to int32, all by one scale."""
+    """Whether a node rescales a signed type to int32, with one scale for all channels."""
     if node is None:
         return False
     source, result = (tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))

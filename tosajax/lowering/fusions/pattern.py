@@ -1,4 +1,4 @@
-"""What all fusions share: finding neighbours of a node, and reading operands for a kernel."""
+"""Helpers of all fusions: finding neighbours of a node, and reading operands for a kernel."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 
 def nodes_of(fusion: Sequence[Any]) -> list[Node]:
-    """The nodes of a fusion, the last one last; a field may be empty, or a fusion itself."""
+    """The nodes of a fusion, in order; a field may be None, or a fusion itself."""
     parts = ([part] if isinstance(part, Node) else nodes_of(part or ()) for part in fusion)
     return list(itertools.chain.from_iterable(parts))
 
 
 def inputs_of(node: Node) -> dict[str, str]:
-    """The tensors that a node reads, by argument."""
+    """The names of the tensors that a node reads, by argument."""
     return arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT)
 
 
 def reader_of(node: Node, readers: Mapping[str, Node]) -> Node | None:
-    """The only reader of a node's output; None if there are several, or none."""
+    """The only reader of a node's output; None if there are several or none."""
     return readers.get(node.outputs[0])
 
 
 def is_rescale(
     node: Node | None, tensors: Mapping[str, Tensor], to: Sequence[DType] = (DType.INT8,)
 ) -> TypeGuard[Node]:
-    """Whether a node is a RESCALE of sums to one of some types.
+    """Whether a node is a RESCALE of int32 or int48 sums to one of the types in `to`.
 
-    RESCALE reads int32 and int48 as signed integers only.
+    RESCALE always reads int32 and int48 as signed integers.
     """
     if node is None or node.op != "RESCALE":
         return False
@@ -50,13 +50,13 @@ def is_rescale(
 
 
 def clamp_of(node: Node, readers: Mapping[str, Node]) -> Node | None:
-    """The CLAMP that alone reads a node's output, if there is one."""
+    """The CLAMP that is the only reader of a node's output, or None."""
     reader = reader_of(node, readers)
     return reader if reader is not None and reader.op == "CLAMP" else None
 
 
 def rounds_twice(rescale: Node) -> bool:
-    """Whether a RESCALE rounds as DOUBLE_ROUND."""
+    """Whether a RESCALE rounds by DOUBLE_ROUND."""
     return rescale.attributes["rounding_mode"] == RoundingMode.DOUBLE_ROUND
 
 
@@ -66,7 +66,7 @@ class Reader(NamedTuple):
     Args:
       run: the values of the graph's tensors.
       tensors: the graph's tensors, by name.
-      traced: attributes that come with the parameters; see `lowering.build.build`.
+      traced: attributes whose values are in the parameters; see `lowering.build.build`.
     """
 
     run: Run
@@ -89,7 +89,7 @@ class Reader(NamedTuple):
         return [self.value(names[argument]) for argument in arguments]
 
     def attribute(self, node: Node, name: str) -> Any:
-        """A node's attribute; traced if it comes with the parameters."""
+        """A node's attribute; traced if its value is in the parameters."""
         key = self.traced.get(node.outputs[0], {}).get(name)
         return node.attributes[name] if key is None else self.run.params[key]
 
@@ -106,6 +106,6 @@ class Reader(NamedTuple):
         return Epilogue(*scale, *bounds, double=rounds_twice(rescale), out=f"i{bits}")
 
 
-# Reads operands and returns a kernel for `native.call.run`; or its result, where more than one call
-# computes it.
+# Reads operands and returns a kernel for `native.call.run`; or the result, if it takes several
+# calls.
 Prepare = Callable[[Reader], "KernelCall | jax.Array"]

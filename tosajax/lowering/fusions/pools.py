@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _OPERATORS = ("AVG_POOL2D", "MAX_POOL2D")
 _TYPES = (DType.INT8, DType.INT16)
-# XLA is faster with fewer channels, which fill a vector with zeros, and where windows overlap more,
-# as it combines long ones in a few steps.
+# XLA is faster with fewer channels, which leave vectors partly unused, and if windows overlap more,
+# as it combines long windows in a few steps.
 _FEWEST_CHANNELS = 4
-_MOST_READS = 9  # of an element of the input
+_MOST_READS = 9  # windows that contain an input element
 
 
 class Pool(NamedTuple):
-    """A pool.
+    """A pool of integers, with the SLICE of its input.
 
     Args:
       cut: a SLICE of the input that the kernel need not compute, if there is one.
@@ -72,7 +72,7 @@ def _window_of(node: Node) -> Window:
 
 
 def _is_faster(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a native kernel computes a pool, and is not slower than XLA."""
+    """Whether a native kernel can compute a pool and is at least as fast as XLA."""
     source, result = (tensors[name] for name in (node.inputs[0], node.outputs[0]))
     if source.dtype not in _TYPES:
         return False

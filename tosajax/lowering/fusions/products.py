@@ -1,4 +1,4 @@
-"""Convolutions and MATMULs of integers, with the RESCALE and the CLAMP of their sums."""
+"""Convolutions and MATMULs of integers, fused with the RESCALE and the CLAMP of their sums."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
     Result = KernelCall | jax.Array
 
-# The largest depthwise window, whose kernel has code for each tap.
+# The most taps of a depthwise convolution: its kernel is unrolled over taps.
 _MOST_TAPS = 128
 # The most products in an int32 sum: of two int8, or of int8 and a byte of int16, of which one has
 # no sign.
 _MOST_TERMS = {DType.INT8: INT8_CHUNK, DType.INT16: INT8_CHUNK // 2}
-# Operators whose kernels read an input by rows and may leave some out.
+# Operators whose kernels read their input by rows, and may skip rows.
 _PLANAR = "CONV2D", "DEPTHWISE_CONV2D"
 _RESCALED = DType.INT8, DType.INT16
 
 
 class Product(NamedTuple):
-    """Nodes that follow each other; nothing else reads a tensor between two of them.
+    """A product and its epilogue; no other node reads the tensors between them.
 
     Args:
       cut: a SLICE of the input that the kernel need not compute, if there is one.
@@ -65,11 +65,11 @@ class Product(NamedTuple):
         return lambda reader: compute(reader, self.epilogue(reader))
 
     def epilogue(self, reader: Reader) -> Epilogue | None:
-        """The RESCALE and the CLAMP; None where sums stay as they are."""
+        """The RESCALE and the CLAMP as an epilogue; None if the kernel stores sums."""
         return None if self.rescale is None else reader.epilogue(self.rescale, self.clamp)
 
     def operands(self, reader: Reader) -> Operands:
-        """The operands of a convolution; constant weights are less their zero point."""
+        """The operands of a convolution; the zero point is subtracted from constant weights."""
         from tosajax.native.call import Operands
 
         names = "weight", "bias", "input_zp", "weight_zp"
@@ -106,18 +106,20 @@ def is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
 
 def is_integer_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a node is a convolution or MATMUL of int8 or int16."""
+    """Whether a node is a convolution or matrix product of int8 or int16."""
     is_product = spec.OPERATORS[node.op].is_product
     return is_product and tensors[node.inputs[0]].dtype in _MOST_TERMS
 
 
 def obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
-    """Why no native kernel computes an integer product; "" where one does.
+    """Why no native kernel computes an integer product; "" if one does.
 
-    Its weights less their zero point must fit int8, their sums int32, and their taps the code.
+    Weights minus their zero point must fit int8, their sums int32, and the number of taps the code.
     """
     if node.op == "MATMUL":
         return ""
+    if node.op == "MATMUL_T":
+        return "none of MATMUL_T, only of MATMUL"
     names = inputs_of(node)
     x, weight, zero_point = (tensors[names[name]] for name in ("input", "weight", "weight_zp"))
     if not weight.shape:
@@ -137,7 +139,7 @@ def obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
 
 
 def window_of(node: Node, tensors: Mapping[str, Tensor]) -> _window.Window:
-    """The window of a convolution, from the known shape of its weights."""
+    """The window of a convolution, from the shape of its weights."""
     shape = tensors[inputs_of(node)["weight"]].shape or ()
     size = tuple(shape[axis] for axis in spec.OPERATORS[node.op].window_axes)
     return _window.window(size, *(node.attributes[n] for n in ("stride", "dilation", "pad")))
@@ -189,7 +191,7 @@ def _matmul(
 
 
 def _columns(node: Node, tensors: Mapping[str, Tensor]) -> np.ndarray | None:
-    """The right operand of a MATMUL as weights of a convolution, if it is one constant matrix."""
+    """The right operand of a MATMUL as convolution weights; None unless it is a constant matrix."""
     values, zero_point = (tensors[inputs_of(node)[name]].values for name in ("b", "b_zp"))
     if values is None or zero_point is None or len(values) > 1:
         return None

@@ -1,6 +1,7 @@
-"""A SLICE before a window that reads no more than what is left: kernels read the whole instead.
+"""Finds SLICEs that cut off only elements that the next window does not read.
 
-Converters write it where a stride leaves rows or columns over, which TOSA does not allow.
+Kernels read the whole tensor instead. Converters insert such a SLICE if the stride leaves rows or
+columns over, which TOSA does not allow.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tosajax.ops._window import Window
 
 
 def slices_of(nodes: Sequence[Node]) -> dict[str, Node]:
-    """Each SLICE by the tensor that it makes."""
+    """The SLICEs among nodes, by the names of their outputs."""
     return {node.outputs[0]: node for node in nodes if node.op == "SLICE"}
 
 
@@ -24,14 +25,15 @@ def needless_slice(
     tensors: Mapping[str, Tensor],
     readers: Mapping[str, Node],
 ) -> Node | None:
-    """The SLICE that makes the input of a node, if its window gives the same without it.
+    """The SLICE before a node, if the node's result is the same without it.
 
     Args:
-      node: with a window over its first input.
-      window: of the node.
+      node: a node with a window over its first input.
+      window: the window.
       slices: from `slices_of`.
-      tensors: by name.
-      readers: the one node that reads a tensor that no other does and that is not an output.
+      tensors: the graph's tensors, by name.
+      readers: the only reader of each tensor that has one, by the tensor's name; graph outputs
+        are left out.
     """
     name = node.inputs[0]
     maker = slices.get(name)

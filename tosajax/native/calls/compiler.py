@@ -1,4 +1,4 @@
-"""Machine code of modules: in memory for this process, and on disk for the next ones."""
+"""Machine code of modules: compiled by LLVM, kept in memory, and on disk for other processes."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ from tosajax.native.codegen.isa import PORTABLE, InstructionSet, features
 
 _FOLDER = "TOSAJAX_CACHE"
 _LOCK = threading.RLock()
-# Addresses of functions that others call, and the names of targets. XLA and helpers hold on to
-# their machine code, which lives as long as the process: a thread may still be in it when Python
-# ends.
-_KEPT: dict[str, int] = {}
+# Addresses of functions that other modules call, and the names of targets. Their machine code lives
+# as long as the process: a parked worker may still be in it when Python ends.
+_ADDRESSES: dict[str, int] = {}
 _REGISTERED: set[str] = set()
 _DIGEST = hashlib.sha256().digest_size
 
 
 def register(call: Call, makers: Sequence[Callable[[Any], Module]]) -> None:
-    """Makes a call a target of XLA's by its name, and compiles what it needs.
+    """Registers a call as a target of XLA's FFI by its name, and compiles what it needs.
 
     Args:
-      call: of some kernels.
-      makers: for each of them, what makes the module of its kind.
+      call: the planned call.
+      makers: `module_of` of each kernel, which writes the module of a `KernelKey`.
     """
     with _LOCK:
         if call.name not in _REGISTERED:
@@ -48,74 +47,78 @@ def register(call: Call, makers: Sequence[Callable[[Any], Module]]) -> None:
 
 
 def loaded(call: Call, makers: Sequence[Callable[[Any], Module]]) -> int:
-    """The address of the handler of a call; see `register`."""
+    """Compiles what a call needs, and returns the address of its entry; see `register`."""
     with _LOCK:
-        _share_helpers()
+        _publish_common()
         for planned, make in zip(call.plans, makers, strict=True):
-            kind = planned.kind
-            names = [kind.name, *[kind.name + TABLES] * (planned.table > 0)]
-            _keep(names, functools.partial(make, kind), kind.isa)
-        return _keep([call.name], call.module, PORTABLE)
+            key = planned.key
+            names = [key.name, *[key.name + TABLES] * (planned.table > 0)]
+            _publish(names, functools.partial(make, key), key.isa)
+        return _publish([call.name], call.module, PORTABLE)
 
 
-def _share_helpers() -> None:
-    """Makes what all calls have in common known to them."""
-    seats = max(1, tiling.threads() - 1)
-    names = threads.FIND, threads.CAME, threads.WAIT
-    _keep(names, functools.partial(threads.module, seats), PORTABLE)
-    _keep([handler.HANDLE], handler.module, PORTABLE)
+def _publish_common() -> None:
+    """Compiles the modules that all calls share: the handler, and parked workers."""
+    slots = max(1, tiling.threads() - 1)
+    names = threads.CLAIM, threads.TASK_BEGAN, threads.PARK
+    _publish(names, functools.partial(threads.module, slots), PORTABLE)
+    _publish([handler.HANDLE], handler.module, PORTABLE)
 
 
-def _keep(names: Sequence[str], make: Callable[[], Module], isa: InstructionSet) -> int:
-    """Makes functions of a module known to others, and returns the address of the first."""
-    if names[0] not in _KEPT:
-        made = engine(str(make()), isa)
+def _publish(names: Sequence[str], make: Callable[[], Module], isa: InstructionSet) -> int:
+    """Compiles a module once, and publishes functions of it as symbols that other modules link to.
+
+    Returns the address of the first function.
+    """
+    if names[0] not in _ADDRESSES:
+        loaded_code = engine(str(make()), isa)
         for name in names:
-            _KEPT[name] = made.get_function_address(name)
-            llvm.add_symbol(name, _KEPT[name])
-        made.detach()
-    return _KEPT[names[0]]
+            _ADDRESSES[name] = loaded_code.get_function_address(name)
+            llvm.add_symbol(name, _ADDRESSES[name])
+        loaded_code.detach()  # Else its machine code would go with it.
+    return _ADDRESSES[names[0]]
 
 
 def engine(text: str, isa: InstructionSet) -> Any:
-    """A module's text as machine code in memory."""
-    made = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine_for(isa))
-    made.add_object_file(llvm.ObjectFileRef.from_data(_object(text, isa)))
-    made.finalize_object()
-    return made
+    """Loads the machine code of a module, given as text, into an engine of LLVM's."""
+    result = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine_for(isa))
+    result.add_object_file(llvm.ObjectFileRef.from_data(_object_file(text, isa)))
+    result.finalize_object()
+    return result
 
 
-def _object(text: str, isa: InstructionSet) -> bytes:
-    """An object file, from the disk if it is there and whole."""
-    place = _place(text, isa)
+def _object_file(text: str, isa: InstructionSet) -> bytes:
+    """The object file of a module: from disk if it is there undamaged, else compiled and kept."""
+    path = _cache_file(text, isa)
     with contextlib.suppress(OSError):
-        kept = place.read_bytes()
+        kept = path.read_bytes()
         if hashlib.sha256(kept[_DIGEST:]).digest() == kept[:_DIGEST]:
             return kept[_DIGEST:]
-    made = _compiled(text, isa)
-    # A folder that cannot be written costs the next process some time.
+    compiled = _compiled(text, isa)
+    # A folder that cannot be written only costs the next process some time.
     with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(place) as file:
-            file.write(hashlib.sha256(made).digest() + made)
-    return made
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(hashlib.sha256(compiled).digest() + compiled)
+    return compiled
 
 
-def _place(text: str, isa: InstructionSet) -> Path:
-    """The file of a module's machine code, for this processor and this LLVM."""
+def _cache_file(text: str, isa: InstructionSet) -> Path:
+    """The file for a module's machine code, for this processor and this version of LLVM."""
     folder = os.environ.get(_FOLDER) or Path.home() / ".cache" / "tosajax"
-    about = llvm.llvm_version_info, *_target(isa), isa.level, text
-    digest = hashlib.sha256(repr(about).encode()).hexdigest()
+    key = llvm.llvm_version_info, *_target(isa), isa.level, text
+    digest = hashlib.sha256(repr(key).encode()).hexdigest()
     return Path(folder) / "native" / f"{digest}.o"
 
 
 def _compiled(text: str, isa: InstructionSet) -> bytes:
+    """Optimizes and compiles a module to an object file."""
     machine = _machine_for(isa)
     module = llvm.parse_assembly(text)
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=isa.level)
     options.loop_vectorization = True
-    # A loop over the steps of a tile would hold more than there are registers.
+    # Unrolled steps of a tile would need more registers than there are.
     options.loop_unrolling = False
     passes = llvm.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
@@ -123,14 +126,14 @@ def _compiled(text: str, isa: InstructionSet) -> bytes:
 
 
 @functools.cache
-def _start() -> None:
+def _initialize_llvm() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
 
 def _machine_for(isa: InstructionSet) -> llvm.TargetMachine:
-    """A compiler for this processor, with the features that an instruction set has."""
-    _start()
+    """A target machine for this processor, with the features of an instruction set."""
+    _initialize_llvm()
     cpu, signed = _target(isa)
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=signed, opt=isa.level, jit=True, reloc="static", codemodel="jitdefault"
@@ -138,11 +141,11 @@ def _machine_for(isa: InstructionSet) -> llvm.TargetMachine:
 
 
 def _target(isa: InstructionSet) -> tuple[str, str]:
-    """The name of this processor for LLVM, and features."""
-    # The portable set stands for a processor of which nothing is known.
+    """LLVM's name of this processor, and the features to enable (+) and to disable (-)."""
+    # The portable set must not depend on the processor.
     if not isa.features:
         return "", ""
-    # A system may withhold what processors of this name have, such as SVE.
+    # The system may withhold features that processors of this name have, such as SVE.
     withheld = (name for name, has in sorted(features().items()) if not has)
     signed = [*(f"-{name}" for name in withheld), *(f"+{name}" for name in isa.features)]
     return llvm.get_host_cpu_name(), ",".join(signed)

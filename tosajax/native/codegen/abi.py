@@ -1,11 +1,13 @@
-"""Stages: what kernels are for the calls that run them one after the other.
+"""The ABI of a kernel: NAME(pointers, item), and optionally NAME_tables(pointers).
 
-A kernel is two functions of its module: `NAME`, the work of an item, and perhaps `NAME_tables`,
-which fills the table of a call before any item.
+`NAME` computes a work item, given by its index. `NAME_tables` fills the kernel's table once for a
+call, before any work item. `pointers` is an array of addresses: the operands, the output, the
+table, and scratch memory of the calling thread.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,14 +16,35 @@ from tosajax.native.codegen.builder import IRBuilder, Module, Value
 TABLES = "_tables"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields:
+    """The sizes that a kernel reads from its plan: int64, in the order of declaration."""
+
+    @classmethod
+    def load(cls, code: IRBuilder, plan: Value) -> dict[str, Value]:
+        """Loads the sizes, by name, from the address of a plan."""
+        return {
+            f.name: code.load("i64", plan, 8 * i) for i, f in enumerate(dataclasses.fields(cls))
+        }
+
+    @classmethod
+    def nbytes(cls) -> int:
+        """Bytes of the sizes; a plan may have more behind them."""
+        return 8 * len(dataclasses.fields(cls))
+
+    def as_list(self) -> list[int]:
+        """The sizes as a plan has them."""
+        return list(dataclasses.astuple(self))
+
+
 class Buffers(NamedTuple):
-    """The pointers that a kernel works with, in order.
+    """The addresses that a kernel receives, in order.
 
     Args:
-      operands: of the kernel; its plan is the last one, of int64.
-      out: its result.
-      table: filled once for a call.
-      scratch: memory of a thread, for copies.
+      operands: of the kernel; the last is its plan, an array of i64.
+      out: the output.
+      table: filled by `NAME_tables`, and read by all work items.
+      scratch: memory of the calling thread alone.
     """
 
     operands: tuple[Value, ...]
@@ -34,23 +57,27 @@ class Buffers(NamedTuple):
         return self.operands[-1]
 
 
-# Writes what is done once, before the work: (code, buffers).
-Prologue = Callable[[IRBuilder, Buffers], None]
-# Writes the work of an item: (code, buffers, number of the item).
-Item = Callable[[IRBuilder, Buffers, Value], None]
+# Writes the body of `NAME_tables`: (code, buffers).
+WritePrologue = Callable[[IRBuilder, Buffers], None]
+# Writes the body of `NAME`: (code, buffers, index of the work item).
+WriteItem = Callable[[IRBuilder, Buffers, Value], None]
 
 
 def write(
-    module: Module, name: str, operands: Sequence[str], item: Item, prologue: Prologue | None = None
+    module: Module,
+    name: str,
+    operands: Sequence[str],
+    item: WriteItem,
+    prologue: WritePrologue | None = None,
 ) -> None:
     """Adds the functions of a kernel to a module.
 
     Args:
-      module: of LLVM.
+      module: receives the functions.
       name: of the kernel.
-      operands: of the kernel.
-      item: writes the work of an item.
-      prologue: writes what fills the table, if there is one.
+      operands: names of the kernel's operands, the plan included.
+      item: writes the body of `NAME`.
+      prologue: writes the body of `NAME_tables`; None if the kernel has no table.
     """
     count = len(operands)
     code = IRBuilder(module, name, "void", ["ptr", "i64"])
@@ -67,6 +94,7 @@ def write(
 
 
 def _buffers(code: IRBuilder, pointers: Value, count: int) -> Buffers:
+    """Loads the addresses of a kernel that has `count` operands."""
     loaded = [code.load("ptr", pointers, 8 * i) for i in range(count + 3)]
     out, table, scratch = loaded[count:]
     return Buffers(tuple(loaded[:count]), out, table, scratch)

@@ -1,4 +1,4 @@
-"""The sums of a tile while they grow: in vectors, in pairs of pixels, or in the tiles of AMX."""
+"""Accumulators of an output tile: SIMD vectors, i8mm 2x2 blocks, or AMX tiles."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from tosajax.native.codegen.builder import IRBuilder, Value, vector
 if TYPE_CHECKING:
     from tosajax.native.codegen.isa import InstructionSet
 
-_LATENCY = 4  # cycles of a multiplication
-_MOST_PIXELS = 16  # of a tile in vectors, each of which is code
+_LATENCY = 4  # cycles of a dot-product instruction
+_MAX_PIXELS = 16  # of a tile in vectors: each pixel is unrolled
 
 
 class Tile(NamedTuple):
-    """Sums that are held in registers at a time.
+    """The size of an output tile, which is accumulated in registers.
 
     Args:
       pixels: rows of the product.
-      vectors: of channels.
+      vectors: vectors of output channels.
     """
 
     pixels: int
     vectors: int
 
 
-class Pixels(NamedTuple):
-    """How the pixels of a tile lie in memory.
+class PixelLayout(NamedTuple):
+    """How the inputs of a tile's pixels lie in memory.
 
     Args:
-      pitch: bytes from a pixel to the next.
+      pitch: bytes from one pixel to the next, i64.
       xor_mask: maps int8 to uint8 (x + 128) where the instruction set takes uint8; else None.
     """
 
@@ -40,121 +40,130 @@ class Pixels(NamedTuple):
 
 
 class Accumulators(abc.ABC):
-    """The sums of a tile.
+    """The int32 accumulators of one tile, and the instructions that update them.
 
-    A step reads `DEPTH` terms of each pixel, and the weights of as many channels as vectors have
-    lanes, with `INNER` terms of a lane side by side. None stands for those that lanes multiply.
+    A step consumes `DEPTH` reduction elements of each pixel, and the weights of as many channels
+    as vectors have lanes. In packed weights `INNER` consecutive reduction elements of a channel
+    lie side by side. None stands for the instruction set's `dot_length`.
     """
 
     DEPTH: ClassVar[int | None] = None
     INNER: ClassVar[int | None] = None
-    MOST_VECTORS: ClassVar[int] = 4
+    MAX_VECTORS: ClassVar[int] = 4
 
-    def __init__(self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None:
+    def __init__(
+        self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: PixelLayout
+    ) -> None:
         self.code, self.isa, self.tile, self.pixels = code, isa, tile, pixels
-        self.words = vector("i32", isa.lanes)
+        self.vector_type = vector("i32", isa.lanes)
 
     @staticmethod
     @abc.abstractmethod
-    def most_pixels(isa: InstructionSet, vectors: int) -> int:
-        """Pixels of a tile that has some vectors of channels."""
+    def max_pixels(isa: InstructionSet, vectors: int) -> int:
+        """The most pixels of a tile that has so many vectors of channels."""
 
     @staticmethod
     @abc.abstractmethod
     def cycles(isa: InstructionSet, tile: Tile) -> float:
-        """Of a step, roughly."""
+        """Estimated cycles of a step."""
 
     @staticmethod
     def enter(code: IRBuilder, pixels: int) -> None:
-        """What a thread does before it sums tiles of so many pixels."""
+        """Prepares the thread for tiles of so many pixels, once for a work item."""
         del code, pixels
 
     @staticmethod
     def leave(code: IRBuilder) -> None:
-        """What it does then."""
+        """Undoes `enter`."""
         del code
 
     @abc.abstractmethod
-    def begin(self, starts: Sequence[Sequence[Value]]) -> None:
-        """Sums begin with vectors of int32, by pixel and vector."""
+    def initialize(self, values: Sequence[Sequence[Value]]) -> None:
+        """Sets the accumulators to vectors of int32, by pixel and vector."""
 
     @abc.abstractmethod
-    def step(self, first: Value, at: Value, weights: Value) -> None:
-        """Adds a step.
+    def step(self, first: Value, offset: Value, weights: Value) -> None:
+        """Adds the products of one step.
 
         Args:
-          first: the address of the segment, of the first pixel.
-          at: bytes from there.
-          weights: the address of those of the step.
+          first: address of the first pixel's segment.
+          offset: bytes from there to the step's inputs.
+          weights: address of the step's weights.
         """
 
     @abc.abstractmethod
     def values(self) -> list[list[Value]]:
-        """The sums, by pixel and vector."""
+        """The accumulators as vectors of int32, by pixel and vector."""
 
 
 class VectorAccumulators(Accumulators):
-    """Sums in vectors: a step reads 4 bytes of a pixel, and spreads them over a vector."""
+    """One vector of channels for each pixel; a step splats 4 bytes of the pixel over the lanes."""
 
-    def __init__(self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None:
+    def __init__(
+        self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: PixelLayout
+    ) -> None:
         super().__init__(code, isa, tile, pixels)
         row = range(tile.vectors)
-        self.slots = [[code.alloca(self.words) for _ in row] for _ in range(tile.pixels)]
+        self.slots = [[code.alloca(self.vector_type) for _ in row] for _ in range(tile.pixels)]
 
     @staticmethod
-    def most_pixels(isa: InstructionSet, vectors: int) -> int:
+    def max_pixels(isa: InstructionSet, vectors: int) -> int:
+        # The splatted pixel takes a register, and so does the product of `pmaddwd`.
         spare = 1 if isa.element_bytes == 1 else 2
-        return min(_MOST_PIXELS, (isa.registers - spare - vectors) // vectors)
+        return min(_MAX_PIXELS, (isa.registers - spare - vectors) // vectors)
 
     @staticmethod
     def cycles(isa: InstructionSet, tile: Tile) -> float:
-        """Two loads, and two multiplications, of which one of 16 bits counts twice.
+        """Estimated cycles of a step: two loads or two dot products per cycle.
 
-        It takes as long at least as a sum waits for the one before.
+        A dot product of int16 counts twice, as it adds by a second instruction. No step is shorter
+        than the latency, since each accumulator waits for its last update.
         """
         products = tile.pixels * tile.vectors * isa.element_bytes
         return max(products / 2, sum(tile) / 2, _LATENCY) + 0.5
 
-    def begin(self, starts: Sequence[Sequence[Value]]) -> None:
-        for slots, row in zip(self.slots, starts, strict=True):
-            for slot, start in zip(slots, row, strict=True):
-                self.code.store(start, slot)
+    def initialize(self, values: Sequence[Sequence[Value]]) -> None:
+        for slots, row in zip(self.slots, values, strict=True):
+            for slot, value in zip(slots, row, strict=True):
+                self.code.store(value, slot)
 
-    def step(self, first: Value, at: Value, weights: Value) -> None:
+    def step(self, first: Value, offset: Value, weights: Value) -> None:
         code, isa, pixels = self.code, self.isa, self.pixels
         size = 4 * isa.lanes
-        factors = [code.load(self.words, weights, v * size) for v in range(self.tile.vectors)]
+        factors = [code.load(self.vector_type, weights, v * size) for v in range(self.tile.vectors)]
         for p, slots in enumerate(self.slots):
-            x = code.load("i32", first, pixels.pitch * p, at).splat(isa.lanes)
+            x = code.load("i32", first, pixels.pitch * p, offset).splat(isa.lanes)
             x = x if pixels.xor_mask is None else x ^ pixels.xor_mask
             for slot, factor in zip(slots, factors, strict=True):
-                code.store(isa.step(code, code.load(self.words, slot), x, factor), slot)
+                code.store(isa.step(code, code.load(self.vector_type, slot), x, factor), slot)
 
     def values(self) -> list[list[Value]]:
-        return [[self.code.load(self.words, slot) for slot in slots] for slots in self.slots]
+        return [[self.code.load(self.vector_type, slot) for slot in slots] for slots in self.slots]
 
 
 class PairAccumulators(Accumulators):
-    """Sums of two pixels by two channels in a vector of four, of 8 bytes at a time.
+    """2x2 blocks of Arm's i8mm: two pixels by two channels in a vector of four int32.
 
-    A vector of channels is two of those; what is beyond the last pixel of an odd number is its own
-    again.
+    A step consumes 8 int8 of each pixel. A vector of four channels is two blocks. In a tile with an
+    odd number of pixels the last pair holds the last pixel twice.
     """
 
     DEPTH: ClassVar[int | None] = 8
     INNER: ClassVar[int | None] = 8
 
-    def __init__(self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None:
+    def __init__(
+        self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: PixelLayout
+    ) -> None:
         super().__init__(code, isa, tile, pixels)
         self.pairs = [(p, min(p + 1, tile.pixels - 1)) for p in range(0, tile.pixels, 2)]
         self.slots = [
-            [[code.alloca(self.words) for _ in range(2)] for _ in range(tile.vectors)]
+            [[code.alloca(self.vector_type) for _ in range(2)] for _ in range(tile.vectors)]
             for _ in self.pairs
         ]
 
     @staticmethod
-    def most_pixels(isa: InstructionSet, vectors: int) -> int:
-        return min(_MOST_PIXELS, (isa.registers - 2 - 2 * vectors) // vectors)
+    def max_pixels(isa: InstructionSet, vectors: int) -> int:
+        return min(_MAX_PIXELS, (isa.registers - 2 - 2 * vectors) // vectors)
 
     @staticmethod
     def cycles(isa: InstructionSet, tile: Tile) -> float:
@@ -164,81 +173,89 @@ class PairAccumulators(Accumulators):
 
     @staticmethod
     def multiply(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
-        """Adds the products of two pixels and two channels, of 8 bytes each."""
+        """Adds the products of two pixels and two channels, 8 int8 of each (`smmla`)."""
         return code.call(sums.type, "llvm.aarch64.neon.smmla.v4i32.v16i8", sums, x, weight)
 
-    def begin(self, starts: Sequence[Sequence[Value]]) -> None:
-        for (one, other), by_vector in zip(self.pairs, self.slots, strict=True):
+    def initialize(self, values: Sequence[Sequence[Value]]) -> None:
+        for (even, odd), by_vector in zip(self.pairs, self.slots, strict=True):
             for v, slots in enumerate(by_vector):
-                halves = _crossed(starts[one][v], starts[other][v])
-                for half, slot in zip(halves, slots, strict=True):
-                    self.code.store(half, slot)
+                blocks = _transposed_2x2(values[even][v], values[odd][v])
+                for block, slot in zip(blocks, slots, strict=True):
+                    self.code.store(block, slot)
 
-    def step(self, first: Value, at: Value, weights: Value) -> None:
+    def step(self, first: Value, offset: Value, weights: Value) -> None:
         code = self.code
-        of_bytes, word = vector("i8", 16), vector("i64", 1)
+        bytes_type, row_type = vector("i8", 16), vector("i64", 1)
         factors = [
-            [code.load(of_bytes, weights, 32 * v + 16 * half) for half in (0, 1)]
+            [code.load(bytes_type, weights, 32 * v + 16 * half) for half in (0, 1)]
             for v in range(self.tile.vectors)
         ]
         for pair, by_vector in zip(self.pairs, self.slots, strict=True):
-            one, other = (code.load(word, first, self.pixels.pitch * p, at) for p in pair)
-            x = one.interleave(other).bitcast(of_bytes)
+            even, odd = (code.load(row_type, first, self.pixels.pitch * p, offset) for p in pair)
+            x = even.interleave(odd).bitcast(bytes_type)
             for halves, slots in zip(factors, by_vector, strict=True):
                 for factor, slot in zip(halves, slots, strict=True):
-                    code.store(self.multiply(code, code.load(self.words, slot), x, factor), slot)
+                    sums = code.load(self.vector_type, slot)
+                    code.store(self.multiply(code, sums, x, factor), slot)
 
     def values(self) -> list[list[Value]]:
-        found: list[list[Value]] = []
-        for (one, other), by_vector in zip(self.pairs, self.slots, strict=True):
+        by_pixel: list[list[Value]] = []
+        for (even, odd), by_vector in zip(self.pairs, self.slots, strict=True):
             rows = [
-                _crossed(*(self.code.load(self.words, r) for r in slots)) for slots in by_vector
+                _transposed_2x2(*(self.code.load(self.vector_type, slot) for slot in slots))
+                for slots in by_vector
             ]
-            found += [[row[i] for row in rows] for i in range(1 + (other > one))]
-        return found
+            by_pixel += [[row[i] for row in rows] for i in range(1 + (odd > even))]
+        return by_pixel
 
 
-def _crossed(one: Value, other: Value) -> tuple[Value, Value]:
-    """The first halves of two vectors of four, and the second ones."""
-    return one.shuffle(other, [0, 1, 4, 5]), one.shuffle(other, [2, 3, 6, 7])
+def _transposed_2x2(a: Value, b: Value) -> tuple[Value, Value]:
+    """The first halves of two vectors of four elements, and their second halves.
+
+    Turns two pixels of four channels into two 2x2 blocks, and back.
+    """
+    return a.shuffle(b, [0, 1, 4, 5]), a.shuffle(b, [2, 3, 6, 7])
 
 
 class TileAccumulators(Accumulators):
-    """Sums in tiles of AMX, of 16 pixels by 16 channels, of 64 bytes at a time.
+    """AMX tiles: 16 pixels by 16 channels, of which a step consumes 64 int8.
 
-    Tiles 0 to 3 are sums, by group of pixels and vector; 4 and 5 are pixels, 6 and 7 weights.
+    Tiles 0 to 3 are accumulators, by group of 16 pixels and vector of channels; tiles 4 and 5 are
+    the pixels of each group, 6 and 7 the weights of each vector.
     """
 
     DEPTH: ClassVar[int | None] = 64
     INNER: ClassVar[int | None] = 4
-    MOST_VECTORS: ClassVar[int] = 2
+    MAX_VECTORS: ClassVar[int] = 2
     ROWS: ClassVar[int] = 16
     ROW: ClassVar[int] = 64  # bytes
 
-    def __init__(self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None:
+    def __init__(
+        self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: PixelLayout
+    ) -> None:
         super().__init__(code, isa, tile, pixels)
         self.groups = range(-(-tile.pixels // self.ROWS))
-        self.starts: Sequence[Sequence[Value]] = []
+        self.initial: Sequence[Sequence[Value]] = []
 
     @staticmethod
-    def most_pixels(isa: InstructionSet, vectors: int) -> int:
+    def max_pixels(isa: InstructionSet, vectors: int) -> int:
         del isa, vectors
         return 32
 
     @staticmethod
     def cycles(isa: InstructionSet, tile: Tile) -> float:
-        """16 of a multiplication, and some of a load, which has a row in each."""
+        """Estimated cycles of a step: 16 for a tile product, 8 for a tile load of 16 rows."""
         groups = -(-tile.pixels // 16)
         return max(16 * groups * tile.vectors, 8 * (groups + tile.vectors)) + 4
 
     @staticmethod
     def enter(code: IRBuilder, pixels: int) -> None:
-        """Says how many rows tiles have, and bytes of a row."""
+        """Loads the tile configuration (palette 1): bytes of a row, and rows of each tile."""
         settings = [1, 0] + [0] * 14 + [TileAccumulators.ROW, 0] * 8 + [0] * 16
-        settings += [*TileAccumulators.rows_of(pixels), *[0] * 8]
+        settings += [*TileAccumulators.tile_rows(pixels), *[0] * 8]
         slot = code.alloca("[64 x i8]")
-        for at, value in enumerate(settings):
-            code.store(code.value(value, "i8"), slot, at)
+        for i, value in enumerate(settings):
+            code.store(code.value(value, "i8"), slot, i)
         code.call("void", "llvm.x86.ldtilecfg", slot)
 
     @staticmethod
@@ -246,8 +263,8 @@ class TileAccumulators(Accumulators):
         code.call("void", "llvm.x86.tilerelease")
 
     @staticmethod
-    def rows_of(pixels: int) -> list[int]:
-        """Of each tile."""
+    def tile_rows(pixels: int) -> list[int]:
+        """The rows of each of the 8 tiles, for output tiles of so many pixels."""
         first, second = min(16, pixels), max(pixels - 16, 1)
         return [first, first, second, second, first, second, 16, 16]
 
@@ -258,7 +275,7 @@ class TileAccumulators(Accumulators):
         self.code.call("void", "llvm.x86.tileloadd64", self._tile(tile), address, pitch)
 
     def multiply(self, sums: int, x: int, weight: int) -> None:
-        """Adds the products of a tile of pixels and one of weights."""
+        """Adds the product of a tile of pixels and a tile of weights; all are tile numbers."""
         self.code.call("void", "llvm.x86.tdpbssd", *map(self._tile, (sums, x, weight)))
 
     def store(self, tile: int, address: Value) -> None:
@@ -268,18 +285,18 @@ class TileAccumulators(Accumulators):
     def _tile(self, number: int) -> Value:
         return self.code.value(number, "i8")
 
-    def begin(self, starts: Sequence[Sequence[Value]]) -> None:
-        self.starts = starts
+    def initialize(self, values: Sequence[Sequence[Value]]) -> None:
+        self.initial = values
         for group in self.groups:
             for v in range(self.tile.vectors):
                 self.zero(2 * group + v)
 
-    def step(self, first: Value, at: Value, weights: Value) -> None:
+    def step(self, first: Value, offset: Value, weights: Value) -> None:
         code, pitch = self.code, self.pixels.pitch
         for v in range(self.tile.vectors):
             self.load(6 + v, code.gep(weights, v * self.ROWS * self.ROW), code.value(self.ROW))
         for group in self.groups:
-            self.load(4 + group, code.gep(first, pitch * (self.ROWS * group), at), pitch)
+            self.load(4 + group, code.gep(first, pitch * (self.ROWS * group), offset), pitch)
             for v in range(self.tile.vectors):
                 self.multiply(2 * group + v, 4 + group, 6 + v)
 
@@ -290,11 +307,11 @@ class TileAccumulators(Accumulators):
             for v in range(self.tile.vectors):
                 slots[group, v] = code.alloca(f"[{self.ROWS * self.ROW} x i8]")
                 self.store(2 * group + v, slots[group, v])
-        found = []
-        for p, row in enumerate(self.starts):
-            group, at = divmod(p, self.ROWS)
-            found.append([
-                start + code.load(self.words, slots[group, v], at * self.ROW)
-                for v, start in enumerate(row)
+        by_pixel = []
+        for p, row in enumerate(self.initial):
+            group, tile_row = divmod(p, self.ROWS)
+            by_pixel.append([
+                initial + code.load(self.vector_type, slots[group, v], tile_row * self.ROW)
+                for v, initial in enumerate(row)
             ])  # fmt: skip
-        return found
+        return by_pixel

@@ -13,18 +13,24 @@ _VECTOR = re.compile(r"<(\d+) x (\w+)>")
 
 
 def vector(element: str, count: int) -> str:
-    """The type of a vector."""
+    """The IR type of a vector of `count` elements."""
     return f"<{count} x {element}>"
 
 
-def element_of(of: str) -> str:
-    """The type of an element of a vector; another type as it is."""
-    found = _VECTOR.fullmatch(of)
-    return found[2] if found else of
+def element_type(ir_type: str) -> str:
+    """The element type of a vector type; a scalar type itself."""
+    match = _VECTOR.fullmatch(ir_type)
+    return match[2] if match else ir_type
 
 
-def pieces(count: int) -> Iterator[tuple[int, int]]:
-    """Powers of two that some elements are made of: the begin and the length of each."""
+def element_count(ir_type: str) -> int:
+    """The number of elements of a vector type; 1 for a scalar type."""
+    match = _VECTOR.fullmatch(ir_type)
+    return int(match[1]) if match else 1
+
+
+def power_of_two_runs(count: int) -> Iterator[tuple[int, int]]:
+    """Splits `count` elements into runs of a power of two: (first element, length) of each."""
     begin = 0
     while begin < count:
         length = 1 << ((count - begin).bit_length() - 1)
@@ -32,151 +38,159 @@ def pieces(count: int) -> Iterator[tuple[int, int]]:
         begin += length
 
 
-def count_of(of: str) -> int:
-    """The elements of a vector; 1 of another type."""
-    found = _VECTOR.fullmatch(of)
-    return int(found[1]) if found else 1
-
-
 class Value:
-    """A value of LLVM; operators are those of signed integers, and numbers stand for constants."""
+    """An SSA value: its IR type and its name.
 
-    def __init__(self, code: IRBuilder, of: str, name: str) -> None:
-        self.code, self.type, self.name = code, of, name
+    Operators append instructions on signed integers, by element where the value is a vector. A
+    Python int as an operand is a constant of the value's type.
 
-    def _of(self, op: str, other: Value | int) -> Value:
+    Args:
+      code: the function that the value belongs to.
+      ir_type: type, such as "i64", "ptr" or "<4 x i32>".
+      name: "%" and a number, "@" and a symbol, or a constant.
+    """
+
+    def __init__(self, code: IRBuilder, ir_type: str, name: str) -> None:
+        self.code, self.type, self.name = code, ir_type, name
+
+    def _binary(self, op: str, other: Value | int) -> Value:
         right = self.code.value(other, self.type)
         return self.code.result(self.type, f"{op} {self.type} {self.name}, {right.name}")
 
     def __add__(self, other: Value | int) -> Value:
-        return self._of("add", other)
+        return self._binary("add", other)
 
     def __sub__(self, other: Value | int) -> Value:
-        return self._of("sub", other)
+        return self._binary("sub", other)
 
     def __mul__(self, other: Value | int) -> Value:
-        return self._of("mul", other)
+        return self._binary("mul", other)
 
     def __floordiv__(self, other: Value | int) -> Value:
-        """Of numbers that are not negative."""
-        return self._of("udiv", other)
+        """Unsigned division; both operands must be >= 0."""
+        return self._binary("udiv", other)
 
     def __mod__(self, other: Value | int) -> Value:
-        """Of numbers that are not negative."""
-        return self._of("urem", other)
+        """Unsigned remainder; both operands must be >= 0."""
+        return self._binary("urem", other)
 
     def __and__(self, other: Value | int) -> Value:
-        return self._of("and", other)
+        return self._binary("and", other)
 
     def __or__(self, other: Value | int) -> Value:
-        return self._of("or", other)
+        return self._binary("or", other)
 
     def __xor__(self, other: Value | int) -> Value:
-        return self._of("xor", other)
+        return self._binary("xor", other)
 
     def __lshift__(self, other: Value | int) -> Value:
-        return self._of("shl", other)
+        return self._binary("shl", other)
 
     def __rshift__(self, other: Value | int) -> Value:
-        """With copies of the sign."""
-        return self._of("ashr", other)
+        """Arithmetic shift right."""
+        return self._binary("ashr", other)
 
     def lshr(self, other: Value | int) -> Value:
-        """To the right, with zeros."""
-        return self._of("lshr", other)
+        """Logical shift right."""
+        return self._binary("lshr", other)
 
     def __lt__(self, other: Value | int) -> Value:
-        return self._compared("slt", other)
+        return self._icmp("slt", other)
 
     def __gt__(self, other: Value | int) -> Value:
-        return self._compared("sgt", other)
+        return self._icmp("sgt", other)
 
     def equals(self, other: Value | int) -> Value:
-        return self._compared("eq", other)
+        return self._icmp("eq", other)
 
     def not_equals(self, other: Value | int) -> Value:
-        return self._compared("ne", other)
+        return self._icmp("ne", other)
 
-    def _compared(self, how: str, other: Value | int) -> Value:
+    def _icmp(self, predicate: str, other: Value | int) -> Value:
         right = self.code.value(other, self.type)
-        count = count_of(self.type)
-        of = vector("i1", count) if self.type.startswith("<") else "i1"
-        return self.code.result(of, f"icmp {how} {self.type} {self.name}, {right.name}")
+        count = element_count(self.type)
+        ir_type = vector("i1", count) if self.type.startswith("<") else "i1"
+        return self.code.result(ir_type, f"icmp {predicate} {self.type} {self.name}, {right.name}")
 
     def smin(self, other: Value | int) -> Value:
-        """The smaller one, by element."""
+        """Signed minimum."""
         other = self.code.value(other, self.type)
         return (self < other).select(self, other)
 
     def smax(self, other: Value | int) -> Value:
-        """The larger one, by element."""
+        """Signed maximum."""
         other = self.code.value(other, self.type)
         return (self > other).select(self, other)
 
-    def select(self, one: Value | int, other: Value | int) -> Value:
-        """`one` where it is true, else `other`; numbers alone are i64."""
-        of = next((v.type for v in (one, other) if isinstance(v, Value)), "i64")
-        one, other = (self.code.value(v, of) for v in (one, other))
-        operands = ", ".join(f"{v.type} {v.name}" for v in (self, one, other))
-        return self.code.result(of, f"select {operands}")
+    def select(self, if_true: Value | int, if_false: Value | int) -> Value:
+        """Selects by an i1, or by a vector of i1; two ints are i64 constants."""
+        ir_type = next((v.type for v in (if_true, if_false) if isinstance(v, Value)), "i64")
+        if_true, if_false = (self.code.value(v, ir_type) for v in (if_true, if_false))
+        operands = ", ".join(f"{v.type} {v.name}" for v in (self, if_true, if_false))
+        return self.code.result(ir_type, f"select {operands}")
 
-    def to(self, of: str) -> Value:
-        """The same number in a type of other width; signs are kept."""
-        width, wanted = (int(element_of(t)[1:]) for t in (self.type, of))
-        if width == wanted:
+    def to(self, ir_type: str) -> Value:
+        """Sign-extends or truncates to an integer type, or to a vector of as many elements."""
+        width, new_width = (int(element_type(t)[1:]) for t in (self.type, ir_type))
+        if width == new_width:
             return self
-        op = "sext" if width < wanted else "trunc"
-        return self.code.result(of, f"{op} {self.type} {self.name} to {of}")
+        op = "sext" if width < new_width else "trunc"
+        return self.code.result(ir_type, f"{op} {self.type} {self.name} to {ir_type}")
 
-    def to_elements(self, of: str) -> Value:
-        """The same numbers as elements of another width, of a vector or alone."""
-        count = count_of(self.type)
-        return self.to(vector(of, count) if self.type.startswith("<") else of)
+    def to_elements(self, element: str) -> Value:
+        """Sign-extends or truncates a scalar, or each element of a vector, to type `element`."""
+        count = element_count(self.type)
+        return self.to(vector(element, count) if self.type.startswith("<") else element)
 
     def ptrtoint(self) -> Value:
-        """A pointer as i64."""
+        """Converts a pointer to i64."""
         return self.code.result("i64", f"ptrtoint ptr {self.name} to i64")
 
     def inttoptr(self) -> Value:
-        """An i64 as a pointer."""
+        """Converts an i64 to a pointer."""
         return self.code.result("ptr", f"inttoptr i64 {self.name} to ptr")
 
-    def bitcast(self, of: str) -> Value:
-        """The same bits in a type of the same size."""
-        if self.type == of:
+    def bitcast(self, ir_type: str) -> Value:
+        """Reinterprets the bits as a type of the same size."""
+        if self.type == ir_type:
             return self
-        return self.code.result(of, f"bitcast {self.type} {self.name} to {of}")
+        return self.code.result(ir_type, f"bitcast {self.type} {self.name} to {ir_type}")
 
     def splat(self, count: int) -> Value:
-        """A vector with the value in each element."""
-        of = vector(self.type, count)
-        one = self.code.result(of, f"insertelement {of} poison, {self.type} {self.name}, i32 0")
+        """Broadcasts a scalar to a vector of `count` elements."""
+        ir_type = vector(self.type, count)
+        first = self.code.result(
+            ir_type, f"insertelement {ir_type} poison, {self.type} {self.name}, i32 0"
+        )
         mask = f"{vector('i32', count)} zeroinitializer"
-        return self.code.result(of, f"shufflevector {of} {one.name}, {of} poison, {mask}")
+        return self.code.result(
+            ir_type, f"shufflevector {ir_type} {first.name}, {ir_type} poison, {mask}"
+        )
 
-    def shuffle(self, other: Value, places: Sequence[int]) -> Value:
-        """A vector of elements of both, which are numbered as if one followed the other."""
-        mask = ", ".join(f"i32 {place}" for place in places)
-        of = vector(element_of(self.type), len(places))
+    def shuffle(self, other: Value, indices: Sequence[int]) -> Value:
+        """Picks elements of two vectors of one type; `other` has indices from the count on."""
+        mask = ", ".join(f"i32 {index}" for index in indices)
+        ir_type = vector(element_type(self.type), len(indices))
         operands = f"{self.type} {self.name}, {other.type} {other.name}"
-        return self.code.result(of, f"shufflevector {operands}, <{len(places)} x i32> <{mask}>")
+        mask_type = vector("i32", len(indices))
+        return self.code.result(ir_type, f"shufflevector {operands}, {mask_type} <{mask}>")
 
     def interleave(self, other: Value) -> Value:
-        """A vector of the first elements of both, the second ones, and so on."""
-        count = count_of(self.type)
-        return self.shuffle(other, [i + at for i in range(count) for at in (0, count)])
+        """Alternates the elements of two vectors: self[0], other[0], self[1], ..."""
+        count = element_count(self.type)
+        return self.shuffle(other, [i + begin for i in range(count) for begin in (0, count)])
 
     def extract(self, begin: int, length: int) -> Value:
-        """Some elements of a vector, as a vector."""
+        """The vector of elements begin to begin + length - 1."""
         return self.shuffle(self._poison, range(begin, begin + length))
 
     def insert(self, part: Value, begin: int) -> Value:
-        """The vector with some elements in the place of its own."""
-        count, length = count_of(self.type), count_of(part.type)
-        # As many elements as the vector has, those behind the part unused.
-        wide = part.shuffle(part._poison, [min(i, length) for i in range(count)])
+        """Replaces the elements from `begin` on by those of a shorter vector."""
+        count, length = element_count(self.type), element_count(part.type)
+        # Shuffles take vectors of one length: elements behind the part are poison.
+        padded = part.shuffle(part._poison, [min(i, length) for i in range(count)])
         inside = range(begin, begin + length)
-        return self.shuffle(wide, [count + i - begin if i in inside else i for i in range(count)])
+        return self.shuffle(padded, [count + i - begin if i in inside else i for i in range(count)])
 
     @property
     def _poison(self) -> Value:
@@ -184,13 +198,13 @@ class Value:
 
 
 class IRBuilder:
-    """A function in the making. Sizes, indices and offsets are i64; offsets count bytes.
+    """Builds one function. Sizes, indices and offsets are i64; offsets are in bytes.
 
     Args:
-      module: gets the text of the function, and of what it declares.
+      module: receives the text of the function and its declarations.
       name: of the function.
-      result: its type.
-      arguments: their types.
+      result: its return type.
+      arguments: types of its arguments.
     """
 
     def __init__(self, module: Module, name: str, result: str, arguments: Sequence[str]) -> None:
@@ -199,140 +213,155 @@ class IRBuilder:
         self._allocas: list[str] = []
         self._count = 0
         self._block = "start"
-        self.arguments = [self._fresh(of) for of in arguments]
+        self.arguments = [self._fresh(ir_type) for ir_type in arguments]
         self._signature = ", ".join(f"{a.type} {a.name}" for a in self.arguments)
 
     def finish(self) -> None:
-        """Gives the function to the module."""
+        """Adds the function to the module."""
         head = f"define {self.result_type} @{self.name}({self._signature}) nounwind {{"
         entry = "entry:", *self._allocas, "  br label %start"
         self.module.add("\n".join([head, *entry, "start:", *self._lines, "}"]))
 
-    def _fresh(self, of: str) -> Value:
+    def _fresh(self, ir_type: str) -> Value:
         self._count += 1
-        return Value(self, of, f"%v{self._count}")
+        return Value(self, ir_type, f"%v{self._count}")
 
     def do(self, text: str) -> None:
-        """An instruction without a result."""
+        """Appends an instruction without a result."""
         self._lines.append(f"  {text}")
 
-    def result(self, of: str, text: str) -> Value:
-        """The result of an instruction."""
-        value = self._fresh(of)
+    def result(self, ir_type: str, text: str) -> Value:
+        """Appends an instruction, and returns its result."""
+        value = self._fresh(ir_type)
         self.do(f"{value.name} = {text}")
         return value
 
-    def value(self, number: Value | int, of: str = "i64") -> Value:
-        """A constant; of a vector, in each element. A value as it is."""
+    def value(self, number: Value | int, ir_type: str = "i64") -> Value:
+        """An int as a constant, splatted where the type is a vector; a `Value` unchanged."""
         if isinstance(number, Value):
             return number
-        text = f"splat ({element_of(of)} {number})" if of.startswith("<") else str(number)
-        return Value(self, of, text)
+        is_vector = ir_type.startswith("<")
+        text = f"splat ({element_type(ir_type)} {number})" if is_vector else str(number)
+        return Value(self, ir_type, text)
 
-    def opaque(self, number: int, of: str) -> Value:
-        """A constant that LLVM does not know, and thus leaves in a register."""
-        at = self.alloca(of)
-        self.do(f"store volatile {of} {self.value(number, of).name}, ptr {at.name}")
-        return self.result(of, f"load volatile {of}, ptr {at.name}")
+    def opaque(self, number: int, ir_type: str) -> Value:
+        """A constant that LLVM cannot fold, and therefore keeps in a register."""
+        slot = self.alloca(ir_type)
+        self.do(f"store volatile {ir_type} {self.value(number, ir_type).name}, ptr {slot.name}")
+        return self.result(ir_type, f"load volatile {ir_type}, ptr {slot.name}")
 
     @property
     def null(self) -> Value:
         return Value(self, "ptr", "null")
 
     def address(self, name: str) -> Value:
-        """Of a function or a constant of the module."""
+        """The address of a function or a global of the module."""
         return Value(self, "ptr", f"@{name}")
 
     # Memory.
 
-    def alloca(self, of: str) -> Value:
-        """The address of a variable, which LLVM keeps in a register where it can."""
-        value = self._fresh("ptr")
-        self._allocas.append(f"  {value.name} = alloca {of}")
-        return value
+    def alloca(self, ir_type: str) -> Value:
+        """The address of a stack slot; LLVM promotes it to a register where it can."""
+        slot = self._fresh("ptr")
+        self._allocas.append(f"  {slot.name} = alloca {ir_type}")
+        return slot
 
     def gep(self, pointer: Value, *offsets: Value | int) -> Value:
-        """The address so many bytes further."""
+        """Adds offsets in bytes to a pointer."""
         for offset in map(self.value, offsets):
             pointer = self.result("ptr", f"getelementptr i8, ptr {pointer.name}, i64 {offset.name}")
         return pointer
 
-    def load(self, of: str, pointer: Value, *offsets: Value | int) -> Value:
-        at = self.gep(pointer, *offsets)
-        return self.result(of, f"load {of}, ptr {at.name}, align {_alignment(of)}")
+    def load(self, ir_type: str, pointer: Value, *offsets: Value | int) -> Value:
+        address = self.gep(pointer, *offsets)
+        return self.result(
+            ir_type, f"load {ir_type}, ptr {address.name}, align {_alignment(ir_type)}"
+        )
 
-    def load_first(self, count: int, of: str, pointer: Value) -> Value:
-        """A vector whose first elements alone are in memory; the others are 0."""
-        whole, size = self.value(0, of), int(element_of(of)[1:]) // 8
-        for begin, length in pieces(count):
-            part = self.load(vector(element_of(of), length), pointer, begin * size)
-            whole = part if length == count_of(of) else whole.insert(part, begin)
+    def load_first(self, count: int, ir_type: str, pointer: Value) -> Value:
+        """Loads the first `count` elements of a vector; reads no others, which become 0."""
+        whole, size = self.value(0, ir_type), int(element_type(ir_type)[1:]) // 8
+        for begin, length in power_of_two_runs(count):
+            part = self.load(vector(element_type(ir_type), length), pointer, begin * size)
+            whole = part if length == element_count(ir_type) else whole.insert(part, begin)
         return whole
 
     def store(self, value: Value, pointer: Value, *offsets: Value | int) -> None:
-        at = self.gep(pointer, *offsets)
+        address = self.gep(pointer, *offsets)
         align = _alignment(value.type)
-        self.do(f"store {value.type} {value.name}, ptr {at.name}, align {align}")
+        self.do(f"store {value.type} {value.name}, ptr {address.name}, align {align}")
 
     def atomic_add(self, number: Value | int, pointer: Value, *offsets: int, order: str) -> Value:
-        """Adds to an i64 that threads share; what it was before."""
-        at, added = self.gep(pointer, *offsets), self.value(number)
-        return self.result("i64", f"atomicrmw add ptr {at.name}, i64 {added.name} {order}")
+        """Adds to an i64 in shared memory, and returns its old value (`atomicrmw add`)."""
+        address, addend = self.gep(pointer, *offsets), self.value(number)
+        return self.result("i64", f"atomicrmw add ptr {address.name}, i64 {addend.name} {order}")
 
     def atomic_load(self, pointer: Value, *offsets: int, order: str) -> Value:
-        """An i64 that threads share."""
-        at = self.gep(pointer, *offsets)
-        return self.result("i64", f"load atomic i64, ptr {at.name} {order}, align 8")
+        """Loads an i64 from shared memory."""
+        address = self.gep(pointer, *offsets)
+        return self.result("i64", f"load atomic i64, ptr {address.name} {order}, align 8")
 
     def atomic_store(self, value: Value, pointer: Value, *, order: str) -> None:
-        """An i64 that threads share."""
+        """Stores an i64 to shared memory."""
         self.do(f"store atomic i64 {value.name}, ptr {pointer.name} {order}, align 8")
 
     def cmpxchg(self, pointer: Value, old: Value, new: Value, *, order: str) -> Value:
-        """Stores `new` where an i64 that threads share is `old`; whether it was."""
+        """Replaces an i64 in shared memory by `new` if it is `old`; i1, whether it was."""
         operands = f"ptr {pointer.name}, i64 {old.name}, i64 {new.name} {order} monotonic"
         pair = self.result("{i64, i1}", f"cmpxchg {operands}, align 8")
         return self.result("i1", f"extractvalue {pair.type} {pair.name}, 1")
 
     # Calls.
 
-    def call(self, of: str, function: Value | str, *operands: Value) -> Value:
-        """The result of a function; one that is named is an intrinsic or of the C library."""
+    def call(self, ir_type: str, function: Value | str, *operands: Value) -> Value:
+        """Calls a function, and returns its result; null if `ir_type` is "void".
+
+        Args:
+          ir_type: return type of the function.
+          function: its address; or the name of an intrinsic, of a C library function or of one in
+            another module, which is declared.
+          operands: arguments of the call.
+        """
         if isinstance(function, str):
-            self.module.declare(of, function, [operand.type for operand in operands])
+            self.module.declare(ir_type, function, [operand.type for operand in operands])
             function = self.address(function)
-        given = ", ".join(f"{operand.type} {operand.name}" for operand in operands)
-        text = f"call {of} {function.name}({given})"
-        if of != "void":
-            return self.result(of, text)
+        arguments = ", ".join(f"{operand.type} {operand.name}" for operand in operands)
+        text = f"call {ir_type} {function.name}({arguments})"
+        if ir_type != "void":
+            return self.result(ir_type, text)
         self.do(text)
         return self.null
 
-    # Flow.
+    # Control flow.
 
     def label(self, name: str) -> str:
-        """The name of a block that does not exist yet."""
+        """A fresh label; the block is appended later, by `position_at`."""
         self._count += 1
         return f"{name}{self._count}"
 
     def position_at(self, label: str) -> None:
-        """Begins a block."""
+        """Begins the block of a label."""
         self._lines.append(f"{label}:")
         self._block = label
 
     def br(self, label: str) -> None:
         self.do(f"br label %{label}")
 
-    def cond_br(self, condition: Value, then: str, other: str) -> None:
-        self.do(f"br i1 {condition.name}, label %{then}, label %{other}")
+    def cond_br(self, condition: Value, if_true: str, if_false: str) -> None:
+        self.do(f"br i1 {condition.name}, label %{if_true}, label %{if_false}")
 
     def ret(self, value: Value | None = None) -> None:
         """Returns from the function."""
         self.do("ret void" if value is None else f"ret {value.type} {value.name}")
 
     @contextlib.contextmanager
-    def when(self, condition: Value, *, returns: bool = False) -> Iterator[None]:
-        """What is done if a condition is true; it may return from the function."""
+    def if_then(self, condition: Value, *, returns: bool = False) -> Iterator[None]:
+        """A context whose instructions run if an i1 is true.
+
+        Args:
+          condition: i1.
+          returns: whether the instructions end with a return from the function.
+        """
         then, behind = self.label("then"), self.label("behind")
         self.cond_br(condition, then, behind)
         self.position_at(then)
@@ -343,46 +372,48 @@ class IRBuilder:
 
     @contextlib.contextmanager
     def loop(self, count: Value, step: int = 1) -> Iterator[Value]:
-        """A loop over 0, step, 2 * step, ... below a count."""
+        """A loop over the i64 indices 0, step, 2 * step, ... below `count`."""
         head, body, behind = (self.label(name) for name in ("head", "body", "behind"))
         index, following = self._fresh("i64"), self._fresh("i64")
         before = self._block
         self.br(head)
         self.position_at(head)
-        place = len(self._lines)
+        phi_line = len(self._lines)
         self.cond_br(index < count, body, behind)
         self.position_at(body)
         yield index
         self.do(f"{following.name} = add i64 {index.name}, {step}")
+        # The body may have ended in another block, so that the phi is written last.
         pairs = f"[ 0, %{before} ], [ {following.name}, %{self._block} ]"
-        self._lines.insert(place, f"  {index.name} = phi i64 {pairs}")
+        self._lines.insert(phi_line, f"  {index.name} = phi i64 {pairs}")
         self.br(head)
         self.position_at(behind)
 
 
 class Module:
-    """The text of a module of LLVM."""
+    """The text of an LLVM module."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
-        self._declared: dict[str, str] = {}
+        self._declarations: dict[str, str] = {}
 
     def add(self, text: str) -> None:
+        """Adds a function or a global."""
         self._parts.append(text)
 
-    def declare(self, of: str, name: str, arguments: Sequence[str]) -> None:
-        """Declares a function that is defined elsewhere."""
-        self._declared[name] = f"declare {of} @{name}({', '.join(arguments)})"
+    def declare(self, ir_type: str, name: str, arguments: Sequence[str]) -> None:
+        """Declares a function of another module, by its return type and argument types."""
+        self._declarations[name] = f"declare {ir_type} @{name}({', '.join(arguments)})"
 
-    def text_of(self, name: str, text: str) -> None:
-        """Adds a constant of characters that end with a zero."""
+    def add_c_string(self, name: str, text: str) -> None:
+        """Adds a constant of characters that ends with a zero."""
         self.add(f'@{name} = private constant [{len(text) + 1} x i8] c"{text}\\00"')
 
     def __str__(self) -> str:
-        return "\n\n".join([*self._declared.values(), *self._parts]) + "\n"
+        return "\n\n".join([*self._declarations.values(), *self._parts]) + "\n"
 
 
-def _alignment(of: str) -> int:
-    """Of elements, which is all that XLA's buffers promise."""
-    element = element_of(of)
+def _alignment(ir_type: str) -> int:
+    """Alignment in bytes: that of an element, as XLA's buffers promise no more."""
+    element = element_type(ir_type)
     return 8 if element == "ptr" else max(1, int(element[1:]) // 8)

@@ -1,4 +1,9 @@
-"""The instruction sets that multiply integers, and the one of this processor."""
+"""Instruction sets with integer dot products, and the detection of this processor's.
+
+Words: a lane is one 32-bit accumulator of a vector. A dot-product instruction adds, to each lane,
+the products of `dot_length` inputs and weights. Reduction elements are the pairs of input and
+weight that one output sums: KH * KW * IC for a convolution, C for MATMUL.
+"""
 
 from __future__ import annotations
 
@@ -18,44 +23,43 @@ from tosajax.native.codegen.accumulators import (
     VectorAccumulators,
 )
 from tosajax.native.codegen.builder import IRBuilder, Value, vector
-from tosajax.native.codegen.narrowing import Pack, plain, x86
+from tosajax.native.codegen.narrowing import Pack, pack_portably, x86_pack
 
-# (code, sums, input, weight) -> the next sums, all vectors of as many words as there are lanes.
+# (code, sums, inputs, weights) -> sums plus dot products; all are vectors of i32, whose lanes hold
+# 4 int8 or 2 int16 of inputs and of weights.
 Step = Callable[[IRBuilder, Value, Value, Value], Value]
 
 
 class InstructionSet(NamedTuple):
-    """How one processor multiplies and adds bytes.
-
-    A step adds to each 32-bit lane the products of `terms` neighbouring terms.
+    """How a processor computes integer dot products.
 
     Args:
       name: in lower case.
-      features: of LLVM, all of which it takes; none for any processor.
+      features: LLVM features that it needs, all of them; empty for any processor.
       machine: value of `platform.machine()`; None matches all.
-      lanes: 32-bit sums in a vector.
-      terms: products in a lane, 4 of bytes or 2 of 16 bits.
-      registers: vectors that a kernel can hold.
+      lanes: 32-bit accumulators in a vector.
+      dot_length: reduction elements of a lane in one instruction: 4 of int8, or 2 of int16.
+      registers: vector registers.
       input_offset: added to int8 inputs for instructions that take uint8; 128 or 0.
-      is_default: whether programs take it unasked: it has run, and was faster than XLA's route.
-      step: of vectors.
-      pack: two vectors as one of narrower elements.
-      accumulators: how products hold their sums.
-      base: the set of kernels that have vectors alone, if it is another.
-      int16: that of products of int16, if it is another.
-      level: LLVM's optimization level, 0 to 3; emulations in tests are compiled at 0.
+      is_default: whether programs use it unasked: it was measured, and is faster than XLA's route.
+      step: one dot-product instruction on vectors.
+      pack: narrows two vectors to one.
+      accumulators: how products and convolutions hold their accumulators.
+      base: the set for kernels that use vectors only (depthwise); None if it is this one.
+      int16: the set for int16 inputs; None if it is this one.
+      level: LLVM's optimization level, 0 to 3; tests compile emulated sets at 0.
     """
 
     name: str
     features: tuple[str, ...]
     machine: str | None
     lanes: int
-    terms: int
+    dot_length: int
     registers: int
     input_offset: int
     is_default: bool
     step: Step
-    pack: Pack = plain
+    pack: Pack = pack_portably
     accumulators: type[Accumulators] = VectorAccumulators
     base: InstructionSet | None = None
     int16: InstructionSet | None = None
@@ -63,73 +67,73 @@ class InstructionSet(NamedTuple):
 
     @property
     def vector_set(self) -> InstructionSet:
-        """The set of kernels that have vectors alone."""
+        """The set for kernels that use vectors only."""
         return self.base or self
 
     @property
     def int16_set(self) -> InstructionSet:
-        """The set of products of int16, which multiplies 16 bits."""
+        """The set for int16 inputs; it multiplies 16 bits by 16 bits."""
         return self.int16 or self
 
     @property
     def depth(self) -> int:
-        """Terms of a step of a product."""
-        return self.accumulators.DEPTH or self.terms
+        """Reduction elements that one step of `accumulators` consumes."""
+        return self.accumulators.DEPTH or self.dot_length
 
     @property
     def inner(self) -> int:
-        """Terms of a lane that lie side by side among the weights of a step."""
-        return self.accumulators.INNER or self.terms
+        """Consecutive reduction elements of one channel in packed weights."""
+        return self.accumulators.INNER or self.dot_length
 
     @property
     def step_bytes(self) -> int:
-        """Of a pixel in a step of a product."""
+        """Bytes of one pixel that a step reads."""
         return self.depth * self.element_bytes
 
     @property
     def weight_bytes(self) -> int:
-        """Of a vector of channels in a step of a product."""
+        """Bytes of weights that a step reads for one vector of channels."""
         return self.lanes * self.step_bytes
 
     @property
     def label(self) -> str:
-        """The name as a part of identifiers."""
+        """The name as part of an identifier."""
         return self.name.replace("-", "_")
 
     @property
     def element_bytes(self) -> int:
-        """Of an input or a weight as a kernel reads it: 4 for each lane and step."""
-        return 4 // self.terms
+        """Bytes of an input or a weight as an instruction reads it: 1 or 2."""
+        return 4 // self.dot_length
 
 
 def _vpdpbusd(bits: int) -> Step:
-    """uint8 by int8 in fours; sums wrap."""
+    """uint8 x int8, 4 products in a lane (AVX-VNNI, AVX512-VNNI); vectors of so many bits."""
 
     def step(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
-        bytes_of = (operand.bitcast(vector("i8", bits // 8)) for operand in (x, weight))
-        return code.call(sums.type, f"llvm.x86.avx512.vpdpbusd.{bits}", sums, *bytes_of)
+        operands = (operand.bitcast(vector("i8", bits // 8)) for operand in (x, weight))
+        return code.call(sums.type, f"llvm.x86.avx512.vpdpbusd.{bits}", sums, *operands)
 
     return step
 
 
-def _pmaddwd(name: str, bits: int) -> Step:
-    """int16 by int16 in pairs."""
+def _pmaddwd(intrinsic: str, bits: int) -> Step:
+    """int16 x int16, 2 products in a lane (AVX2, AVX512BW); vectors of so many bits."""
 
     def step(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
-        halves = (operand.bitcast(vector("i16", bits // 16)) for operand in (x, weight))
-        return sums + code.call(sums.type, name, *halves)
+        operands = (operand.bitcast(vector("i16", bits // 16)) for operand in (x, weight))
+        return sums + code.call(sums.type, intrinsic, *operands)
 
     return step
 
 
 def _sdot(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
-    """int8 by int8 in fours."""
-    bytes_of = (operand.bitcast(vector("i8", 16)) for operand in (x, weight))
-    return code.call(sums.type, "llvm.aarch64.neon.sdot.v4i32.v16i8", sums, *bytes_of)
+    """int8 x int8, 4 products in a lane (Arm dotprod)."""
+    operands = (operand.bitcast(vector("i8", 16)) for operand in (x, weight))
+    return code.call(sums.type, "llvm.aarch64.neon.sdot.v4i32.v16i8", sums, *operands)
 
 
-def _pairs(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
-    """int16 by int16 in pairs, by instructions of any processor."""
+def _portable_step(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
+    """int16 x int16, 2 products in a lane, by instructions of any processor."""
     del code
     low = ((x << 16) >> 16) * ((weight << 16) >> 16)
     return sums + low + (x >> 16) * (weight >> 16)
@@ -140,109 +144,150 @@ _VNNI = (*_AVX512, "avx512vnni")
 _AMX = (*_VNNI, "amx-tile", "amx-int8")
 _AVX_VNNI = ("avx2", "avxvnni")
 _I8MM = ("dotprod", "i8mm")
-_OF_512 = _pmaddwd("llvm.x86.avx512.pmaddw.d.512", 512)
-_OF_256 = _pmaddwd("llvm.x86.avx2.pmadd.wd", 256)
-_PACK_512 = x86("llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packsswb.512")
-_PACK_256 = x86("llvm.x86.avx2.packssdw", "llvm.x86.avx2.packsswb")
-PORTABLE = InstructionSet("portable", (), None, 4, 2, 16, 0, False, _pairs)
-_OF_AVX512 = InstructionSet("avx512", _AVX512, "x86_64", 16, 2, 32, 0, True, _OF_512, _PACK_512)
-_OF_AVX2 = InstructionSet("avx2", ("avx2",), "x86_64", 8, 2, 16, 0, True, _OF_256, _PACK_256)
-_OF_VNNI = InstructionSet(
-    "avx512-vnni",
-    _VNNI,
-    "x86_64",
-    16,
-    4,
-    32,
-    128,
-    True,
-    _vpdpbusd(512),
-    _PACK_512,
-    int16=_OF_AVX512,
+PORTABLE = InstructionSet(
+    "portable",
+    features=(),
+    machine=None,
+    lanes=4,
+    dot_length=2,
+    registers=16,
+    input_offset=0,
+    is_default=False,
+    step=_portable_step,
 )
-_OF_AVX_VNNI = InstructionSet(
-    "avx-vnni", _AVX_VNNI, "x86_64", 8, 4, 16, 128, False, _vpdpbusd(256), _PACK_256, int16=_OF_AVX2
+_AVX512_SET = InstructionSet(
+    "avx512",
+    _AVX512,
+    machine="x86_64",
+    lanes=16,
+    dot_length=2,
+    registers=32,
+    input_offset=0,
+    is_default=True,
+    step=_pmaddwd("llvm.x86.avx512.pmaddw.d.512", 512),
+    pack=x86_pack("llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packsswb.512"),
 )
-_OF_AMX = _OF_VNNI._replace(
+_AVX2_SET = InstructionSet(
+    "avx2",
+    ("avx2",),
+    machine="x86_64",
+    lanes=8,
+    dot_length=2,
+    registers=16,
+    input_offset=0,
+    is_default=True,
+    step=_pmaddwd("llvm.x86.avx2.pmadd.wd", 256),
+    pack=x86_pack("llvm.x86.avx2.packssdw", "llvm.x86.avx2.packsswb"),
+)
+_VNNI_SET = _AVX512_SET._replace(
+    name="avx512-vnni",
+    features=_VNNI,
+    dot_length=4,
+    input_offset=128,
+    step=_vpdpbusd(512),
+    int16=_AVX512_SET,
+)
+_AVX_VNNI_SET = _AVX2_SET._replace(
+    name="avx-vnni",
+    features=_AVX_VNNI,
+    dot_length=4,
+    input_offset=128,
+    is_default=False,
+    step=_vpdpbusd(256),
+    int16=_AVX2_SET,
+)
+_AMX_SET = _VNNI_SET._replace(
     name="amx-int8",
     features=_AMX,
     input_offset=0,
     is_default=False,
     accumulators=TileAccumulators,
-    base=_OF_VNNI,
+    base=_VNNI_SET,
 )
-_DOTPROD = InstructionSet(
-    "dotprod", ("dotprod",), "aarch64", 4, 4, 32, 0, False, _sdot, int16=PORTABLE
+_DOTPROD_SET = InstructionSet(
+    "dotprod",
+    ("dotprod",),
+    machine="aarch64",
+    lanes=4,
+    dot_length=4,
+    registers=32,
+    input_offset=0,
+    is_default=False,
+    step=_sdot,
+    int16=PORTABLE,
 )
-_OF_I8MM = _DOTPROD._replace(
-    name="i8mm", features=_I8MM, accumulators=PairAccumulators, base=_DOTPROD
+_I8MM_SET = _DOTPROD_SET._replace(
+    name="i8mm", features=_I8MM, accumulators=PairAccumulators, base=_DOTPROD_SET
 )
-# The fastest first.
+# Fastest first.
 SETS = (
-    _OF_AMX,
-    _OF_VNNI,
-    _OF_AVX_VNNI,
-    _OF_AVX512,
-    _OF_AVX2,
-    _OF_I8MM,
-    _DOTPROD,
+    _AMX_SET,
+    _VNNI_SET,
+    _AVX_VNNI_SET,
+    _AVX512_SET,
+    _AVX2_SET,
+    _I8MM_SET,
+    _DOTPROD_SET,
     PORTABLE,
 )
 
 
-class _OfArm(NamedTuple):
-    """How a system says that programs may use a feature.
+class _ArmFeature(NamedTuple):
+    """How the operating system reports a feature of an Arm processor.
 
     Args:
-      kind: of Linux: the kind of `getauxval`.
-      bit: of what that gives.
-      name: of macOS.
+      auxval: argument of Linux' `getauxval` (AT_HWCAP or AT_HWCAP2).
+      bit: of the result of `getauxval`.
+      sysctl: name for macOS' `sysctlbyname`.
     """
 
-    kind: int
+    auxval: int
     bit: int
-    name: bytes
+    sysctl: bytes
 
 
-# LLVM, as of 22, never asks for them on Linux and macOS.
-_OF_ARM = {
-    "dotprod": _OfArm(16, 20, b"hw.optional.arm.FEAT_DotProd"),
-    "i8mm": _OfArm(26, 13, b"hw.optional.arm.FEAT_I8MM"),
+# LLVM, as of 22, does not detect these on Linux and macOS.
+_ARM_FEATURES = {
+    "dotprod": _ArmFeature(16, 20, b"hw.optional.arm.FEAT_DotProd"),
+    "i8mm": _ArmFeature(26, 13, b"hw.optional.arm.FEAT_I8MM"),
 }
-# Of Linux on x86: the system call, what it is asked for, and the state that tiles have.
+# Linux on x86: arch_prctl, ARCH_REQ_XCOMP_PERM, and the state component of AMX tiles.
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
 def features() -> Mapping[str, bool]:
-    """Of LLVM, and whether this processor has them; others are not known."""
-    found = dict(llvm.get_host_cpu_features())
+    """LLVM's feature names, and whether this processor has each; unknown ones are absent."""
+    detected = dict(llvm.get_host_cpu_features())
     if _machine() == "aarch64":
-        found |= {name: _arm_has(how) for name, how in _OF_ARM.items() if name not in found}
-    if found.get("amx-int8"):
-        found["amx-int8"] = _may_use_tiles()
-    return found
+        missing = {name: f for name, f in _ARM_FEATURES.items() if name not in detected}
+        detected |= {name: _arm_has(feature) for name, feature in missing.items()}
+    if detected.get("amx-int8"):
+        detected["amx-int8"] = _may_use_tiles()
+    return detected
 
 
 def _machine() -> str:
     return {"arm64": "aarch64"}.get(platform.machine(), platform.machine())
 
 
-def _arm_has(how: _OfArm) -> bool:
+def _arm_has(feature: _ArmFeature) -> bool:
     library = ctypes.CDLL(None)
     if sys.platform == "darwin":
         value, size, zero = ctypes.c_int(0), ctypes.c_size_t(4), ctypes.c_size_t(0)
-        failed = library.sysctlbyname(how.name, ctypes.byref(value), ctypes.byref(size), None, zero)
+        failed = library.sysctlbyname(
+            feature.sysctl, ctypes.byref(value), ctypes.byref(size), None, zero
+        )
         return not failed and value.value == 1
-    known = getattr(library, "getauxval", None)
-    if known is None:
+    getauxval = getattr(library, "getauxval", None)
+    if getauxval is None:
         return False
-    known.argtypes, known.restype = [ctypes.c_ulong], ctypes.c_ulong
-    return bool(known(how.kind) & 1 << how.bit)
+    getauxval.argtypes, getauxval.restype = [ctypes.c_ulong], ctypes.c_ulong
+    return bool(getauxval(feature.auxval) & 1 << feature.bit)
 
 
 @functools.cache
 def _may_use_tiles() -> bool:
-    """Whether this process gets the room for tiles, which Linux gives those that ask for it."""
+    """Requests permission for AMX tiles from Linux; whether this process has it."""
     if sys.platform != "linux":
         return False
     return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
@@ -250,10 +295,10 @@ def _may_use_tiles() -> bool:
 
 @functools.cache
 def usable() -> tuple[InstructionSet, ...]:
-    """The instruction sets of this processor, the fastest first."""
-    found, machine = features(), _machine()
+    """The instruction sets of this processor, fastest first."""
+    has, machine = features(), _machine()
     return tuple(
-        s for s in SETS if s.machine in (None, machine) and all(found.get(f) for f in s.features)
+        s for s in SETS if s.machine in (None, machine) and all(has.get(f) for f in s.features)
     )
 
 
@@ -261,10 +306,10 @@ def chosen(native: bool | None) -> InstructionSet | None:
     """The instruction set of programs for this processor, or None for XLA's route.
 
     Args:
-      native: the user's wish; None leaves it to what was measured.
+      native: what the user asked for; None uses a set that `is_default`, if there is one.
     """
     if native is None:
-        # XLA multiplies by AMX too, and it is not known which is faster.
+        # XLA uses AMX as well; which of the two is faster has not been measured.
         if llvm.get_host_cpu_features().get("amx-int8"):
             return None
         return next((s for s in usable() if s.is_default), None)

@@ -1,53 +1,58 @@
-"""Narrows vectors of int32 to one vector of bytes or of int16, whose elements saturate."""
+"""Narrows vectors of int32 to one vector of int8 or int16, with saturation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tosajax.native.codegen.builder import IRBuilder, Value, count_of, element_of, vector
+from tosajax.native.codegen.builder import IRBuilder, Value, element_count, element_type, vector
 
-# (code, one, other) -> a vector of both, whose elements have half the bits and saturate. In each
-# part of 128 bits those of one come before those of the other.
+# (code, a, b) -> one vector of the elements of both at half the width, saturated. The order is that
+# of x86's packs: in each block of 128 bits, the elements of a come before those of b.
 Pack = Callable[[IRBuilder, Value, Value], Value]
 
-_PART = 128  # bits
+_BLOCK = 128  # bits that a pack treats alone
 
 
-def plain(code: IRBuilder, one: Value, other: Value) -> Value:
-    """By instructions of any processor."""
-    count, bits = count_of(one.type), int(element_of(one.type)[1:])
+def pack_portably(code: IRBuilder, a: Value, b: Value) -> Value:
+    """A `Pack` by instructions of any processor."""
+    count, bits = element_count(a.type), int(element_type(a.type)[1:])
     half = 1 << (bits // 2 - 1)
     narrow = vector(f"i{bits // 2}", count)
-    values = [v.smax(-half).smin(half - 1).to(narrow) for v in (one, other)]
-    of_part = _PART // bits
-    starts = range(0, count, of_part)
+    values = [v.smax(-half).smin(half - 1).to(narrow) for v in (a, b)]
+    per_block = _BLOCK // bits
+    starts = range(0, count, per_block)
     return values[0].shuffle(
         values[1],
-        [at + i for start in starts for at in (start, count + start) for i in range(of_part)],
+        [
+            first + i
+            for start in starts
+            for first in (start, count + start)
+            for i in range(per_block)
+        ],
     )
 
 
-def x86(words: str, halves: str) -> Pack:
-    """By the intrinsics that pack words, and halves of words."""
+def x86_pack(packssdw: str, packsswb: str) -> Pack:
+    """A `Pack` by two intrinsics: int32 to int16, and int16 to int8."""
 
-    def pack(code: IRBuilder, one: Value, other: Value) -> Value:
-        bits = int(element_of(one.type)[1:]) // 2
-        of = vector(f"i{bits}", 2 * count_of(one.type))
-        return code.call(of, words if bits == 16 else halves, one, other)
+    def pack(code: IRBuilder, a: Value, b: Value) -> Value:
+        bits = int(element_type(a.type)[1:]) // 2
+        ir_type = vector(f"i{bits}", 2 * element_count(a.type))
+        return code.call(ir_type, packssdw if bits == 16 else packsswb, a, b)
 
     return pack
 
 
 class Narrowing(NamedTuple):
-    """How vectors of int32 become results.
+    """Adds an output zero point to vectors of int32, clamps them, and narrows them.
 
     Args:
       pack: of the instruction set.
-      zero_point: is added to each; int32, of the type of results.
-      least: of the results, int32.
-      largest: of the results, int32.
-      wraps: whether sums with the zero point may be beyond int32, and wrap.
+      zero_point: of the output, i32; within the output's type.
+      least: lower bound of results, i32.
+      largest: upper bound of results, i32.
+      wraps: whether value + zero point may exceed int32, and wraps then.
     """
 
     pack: Pack
@@ -56,42 +61,43 @@ class Narrowing(NamedTuple):
     largest: Value
     wraps: bool
 
-    def of_each(self, values: Value) -> Value:
-        """Adds the zero point and clamps; the results stay int32."""
-        zero_point = self.zero_point.splat(count_of(values.type))
+    def clamp(self, values: Value) -> Value:
+        """Adds the zero point and clamps; the vector stays int32."""
+        zero_point = self.zero_point.splat(element_count(values.type))
         return _clamped(values + zero_point, self.least, self.largest)
 
-    def of_all(self, code: IRBuilder, vectors: Sequence[Value]) -> Value:
-        """The results of 4 vectors as bytes, or of 2 as int16, in order."""
-        lanes, count = count_of(vectors[0].type), len(vectors)
-        is_late = count == 4 and not self.wraps  # Half the additions.
-        added = self.zero_point.splat(lanes)
-        values = vectors if is_late else [v + added for v in vectors]
+    def narrow(self, code: IRBuilder, vectors: Sequence[Value]) -> Value:
+        """Turns 4 vectors of int32 into one of int8, or 2 into one of int16, in order."""
+        lanes, count = element_count(vectors[0].type), len(vectors)
+        # Adding the zero point to packed int16 takes half the additions.
+        adds_packed = count == 4 and not self.wraps
+        zero_point = self.zero_point.splat(lanes)
+        values = vectors if adds_packed else [v + zero_point for v in vectors]
         pairs = zip(values[::2], values[1::2], strict=True)
-        parts = [self.pack(code, *pair) for pair in pairs]
-        if is_late:
-            # What saturates before the addition does so behind it.
+        packed = [self.pack(code, *pair) for pair in pairs]
+        if adds_packed:
+            # A value that saturates int16 lies beyond int8 after the addition as well.
             name = f"llvm.sadd.sat.v{2 * lanes}i16"
-            late = self.zero_point.to("i16").splat(2 * lanes)
-            parts = [code.call(part.type, name, part, late) for part in parts]
-        whole = parts[0] if count == 2 else self.pack(code, *parts)
-        return _clamped(_in_order(whole, lanes, count), self.least, self.largest)
+            zero_points = self.zero_point.to("i16").splat(2 * lanes)
+            packed = [code.call(part.type, name, part, zero_points) for part in packed]
+        whole = packed[0] if count == 2 else self.pack(code, *packed)
+        return _clamped(_in_lane_order(whole, lanes, count), self.least, self.largest)
 
 
 def _clamped(values: Value, least: Value, largest: Value) -> Value:
-    """A vector between bounds, which are int32."""
-    of, count = element_of(values.type), count_of(values.type)
-    least, largest = (bound.to(of).splat(count) for bound in (least, largest))
+    """Clamps a vector of any integer type between two i32."""
+    element, count = element_type(values.type), element_count(values.type)
+    least, largest = (bound.to(element).splat(count) for bound in (least, largest))
     return values.smax(least).smin(largest)
 
 
-def _in_order(values: Value, lanes: int, count: int) -> Value:
-    """The elements vector by vector."""
-    of_part = _PART // 32
-    places = [
-        part * of_part * count + number * of_part + at
+def _in_lane_order(values: Value, lanes: int, count: int) -> Value:
+    """Restores the order of `count` packed vectors of `lanes` elements: one after the other."""
+    per_block = _BLOCK // 32
+    indices = [
+        block * per_block * count + number * per_block + i
         for number in range(count)
-        for part in range(lanes // of_part)
-        for at in range(of_part)
+        for block in range(lanes // per_block)
+        for i in range(per_block)
     ]
-    return values.shuffle(values, places)
+    return values.shuffle(values, indices)

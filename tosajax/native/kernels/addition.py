@@ -1,7 +1,8 @@
-"""The kernel of ADD and SUB of bytes; `summed` has how they are made."""
+"""Kernel of ADD and SUB of int8; `fused_add` computes the sums."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,70 +13,75 @@ from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.kernels.fused_add import TERMS, AddKey, AddWriter
 
 OPERANDS = (*TERMS, "scales", "plan")
-FIELDS = (
-    "count",  # elements of an item: a multiple of the lanes
-    "elements",
-)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields(abi.Fields):
+    """The sizes of a plan."""
+
+    count: int  # elements of a work item, a multiple of the lanes
+    elements: int  # of the output
 
 
 class KernelKey(NamedTuple):
-    """What distinguishes the machine code of two additions.
+    """The specialization of an addition: all that its machine code depends on.
 
     Args:
-      isa: of the processor.
-      together: vectors of sums that become one of bytes: 4, or 1 of fewer elements.
-      how: sums are made.
+      isa: the instruction set.
+      vectors: vectors of int32 sums that are narrowed to one of int8: 4, or 1 for few elements.
+      add: how sums are computed.
     """
 
     isa: InstructionSet
-    together: int
-    how: AddKey
+    vectors: int
+    add: AddKey
 
     @property
     def name(self) -> str:
-        """Of its function."""
-        return f"tosajax_sum_{self.isa.label}_{self.together}_{self.how.name}"
+        """Name of the kernel's function."""
+        return f"tosajax_sum_{self.isa.label}_{self.vectors}_{self.add.name}"
 
 
-def module_of(kind: KernelKey) -> Module:
-    """The module of a kind."""
+def module_of(key: KernelKey) -> Module:
+    """The LLVM module of a specialization."""
     module = Module()
 
     def prologue(code: IRBuilder, buffers: Buffers) -> None:
-        _Item(code, kind, buffers).sums.write_tables()
+        _Item(code, key, buffers).writer.write_tables()
 
     def item(code: IRBuilder, buffers: Buffers, index: Value) -> None:
-        _Item(code, kind, buffers).write(index)
+        _Item(code, key, buffers).write(index)
 
-    abi.write(module, kind.name, OPERANDS, item, prologue)
+    abi.write(module, key.name, OPERANDS, item, prologue)
     return module
 
 
 class _Item:
-    """Writes the work of an item: some elements."""
+    """Writes the code of a work item: some elements."""
 
-    def __init__(self, code: IRBuilder, kind: KernelKey, buffers: Buffers) -> None:
-        self.code, self.kind = code, kind
+    def __init__(self, code: IRBuilder, key: KernelKey, buffers: Buffers) -> None:
+        self.code, self.key = code, key
         *self.sources, scales, _ = buffers.operands
         self.out = buffers.out
-        self.sums = AddWriter(code, kind.isa, kind.how, scales, buffers.table)
-        self.plan = {n: code.load("i64", buffers.plan, 8 * i) for i, n in enumerate(FIELDS)}
+        self.writer = AddWriter(code, key.isa, key.add, scales, buffers.table)
+        self.plan = Fields.load(code, buffers.plan)
 
     def write(self, index: Value) -> None:
-        code, kind, count = self.code, self.kind, self.plan["count"]
-        lanes = kind.isa.lanes
-        # The last item ends with the elements, and may do some again that another has done.
+        """Writes the code of work item `index`."""
+        code, key, count = self.code, self.key, self.plan["count"]
+        lanes = key.isa.lanes
+        # The last item ends with the elements, and may compute some of another item again.
         first = (index * count).smin(self.plan["elements"] - count)
-        with code.loop(count, lanes * kind.together) as at:
-            element = first + at
+        with code.loop(count, lanes * key.vectors) as offset:
+            element = first + offset
             left, right = (self._loaded(x, element) for x in self.sources)
-            totals = self.sums.totals(list(left), right) * (4 // kind.together)
-            some = self.sums.narrowing.of_all(code, totals).extract(0, lanes * kind.together)
-            code.store(some, code.gep(self.out, element))
+            totals = self.writer.rescaled_sums(list(left), right) * (4 // key.vectors)
+            results = self.writer.narrowing.narrow(code, totals).extract(0, lanes * key.vectors)
+            code.store(results, code.gep(self.out, element))
 
     def _loaded(self, source: Value, element: Value) -> Iterator[Value]:
-        """The vectors of an operand from an element on."""
-        lanes = self.kind.isa.lanes
-        for v in range(self.kind.together):
-            of = vector("i8", lanes)
-            yield self.code.load(of, source, element, v * lanes).to_elements("i32")
+        """The vectors of an operand from an element on, as int32."""
+        lanes = self.key.isa.lanes
+        for v in range(self.key.vectors):
+            ir_type = vector("i8", lanes)
+            yield self.code.load(ir_type, source, element, v * lanes).to_elements("i32")

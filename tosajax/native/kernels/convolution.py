@@ -1,13 +1,13 @@
-"""The kernel of convolutions and products: int8 or int16 by int8, with an exact RESCALE at the end.
+"""Kernel of CONV2D: int8 or int16 by int8, with an exact RESCALE as epilogue.
 
-A thread's copy of rows is padded, and in the form in which the instruction set reads it; there the
-terms of a pixel are contiguous by row of the window. Where the input has that form, as that of most
-windows of one tap has, it is read in its place. Sums are made tile by tile, and each tile is
-scaled, clamped and stored from registers.
+In the staging copy, which is padded and converted, the reduction elements of a pixel are
+contiguous in each row of the window. Input that has this form already, as for most 1x1 windows, is
+read in place. Each tile of the output is rescaled, clamped and stored from registers.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,21 +16,28 @@ from tosajax.native.codegen.builder import Module, Value, vector
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.requantize import EvenOdd
 from tosajax.native.kernels import row_block
-from tosajax.native.kernels.epilogue import HIGH, EpilogueKey
-from tosajax.native.kernels.gemm_tile import Rounds, Terms, forms, int16_sums, int48_bias, sums
-from tosajax.native.kernels.row_block import COMMON, RowBlock
+from tosajax.native.kernels.epilogue import BIAS_HIGH, EpilogueKey
+from tosajax.native.kernels.gemm_tile import (
+    Int16Split,
+    ReductionLayout,
+    accumulate,
+    accumulate_int16,
+    load_int48_bias,
+    staging_conversions,
+)
+from tosajax.native.kernels.row_block import RowBlock, RowFields
 
 
 class KernelKey(NamedTuple):
-    """What distinguishes the machine code of two convolutions.
+    """The specialization of a convolution: all that its machine code depends on.
 
     Args:
-      isa: of the processor.
+      isa: the instruction set.
       pixels: of a tile.
-      vectors: of channels in a tile.
-      rest: vectors of channels in the last tile, 0 if there are no others.
-      in_place: whether there is no copy.
-      end: of the sums.
+      vectors: vectors of output channels in a tile.
+      rest: vectors in the last block of channels; 0 if that has `vectors` as well.
+      in_place: whether the input is read without a staging copy.
+      epilogue: how accumulators become results.
     """
 
     isa: InstructionSet
@@ -38,107 +45,125 @@ class KernelKey(NamedTuple):
     vectors: int
     rest: int
     in_place: bool
-    end: EpilogueKey
+    epilogue: EpilogueKey
 
     @property
     def name(self) -> str:
-        """Of its function."""
+        """Name of the kernel's function."""
         numbers = f"{self.pixels}_{self.vectors}_{self.rest}_{int(self.in_place)}"
-        return f"tosajax_convolution_{self.isa.label}_{numbers}_{self.end.name}"
+        return f"tosajax_convolution_{self.isa.label}_{numbers}_{self.epilogue.name}"
 
 
-# The plan, in order; the offsets of segments follow.
-FIELDS = (
-    *COMMON,
-    "runs",  # rows of pixels of an item, each of which tiles cover
-    "run_pitch",  # bytes from what a run reads to what the next does
-    "run",  # pixels
-    "pixel_pitch",  # bytes likewise
-    "blocks",  # of `vectors` vectors of channels
-    "block_bytes",  # of weights
-    "segments",
-    "steps",
-    "round",  # segments that int32 holds, of int16
-    "plane",  # bytes of a copy of the upper bytes of int16
-)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields(RowFields):
+    """The sizes of a plan; the offsets of segments follow, in bytes."""
+
+    runs: int  # rows of pixels in a work item; tiles cover each
+    run_pitch: int  # bytes from the inputs of a run to those of the next
+    run: int  # pixels of a run
+    pixel_pitch: int  # bytes from the inputs of a pixel to those of the next
+    blocks: int  # of `vectors` vectors of channels
+    block_bytes: int  # of weights
+    segments: int  # of a pixel's reduction elements
+    steps: int  # of a segment
+    round: int  # segments whose sum int32 holds; for int16
+    plane: int  # bytes of the staging copy's upper bytes; for int16
 
 
-def module_of(kind: KernelKey) -> Module:
-    """The module of a kind."""
+def module_of(key: KernelKey) -> Module:
+    """The LLVM module of a specialization."""
 
-    def write(item: RowBlock) -> None:
-        _Item(item, kind).write()
+    def write(rows: RowBlock) -> None:
+        _Item(rows, key).write()
 
-    return row_block.module_of(kind.name, kind.end, FIELDS, write)
+    return row_block.module_of(key.name, key.epilogue, Fields, write)
 
 
 class _Item:
-    """Writes the work of an item."""
+    """Writes the code of a work item."""
 
-    def __init__(self, item: RowBlock, kind: KernelKey) -> None:
-        self.item, self.kind = item, kind
-        code, plan = item.code, item.plan
+    def __init__(self, rows: RowBlock, key: KernelKey) -> None:
+        self.rows, self.key = rows, key
+        code, plan = rows.code, rows.plan
         self.code, self.plan = code, plan
         self.xor_mask = None
-        if kind.in_place and kind.isa.input_offset:
-            # LLVM would spread what it computes of a known number.
-            offset = kind.isa.input_offset * 0x01010101
-            self.xor_mask = code.opaque(offset, vector("i32", kind.isa.lanes))
-        if kind.in_place:
-            row, _ = item.input_row(code.value(0))
-            self.rows = code.gep(item.operand("x"), row * plan["row"])
+        if key.in_place and key.isa.input_offset:
+            # LLVM would fold a constant into each splat; an opaque mask stays in a register.
+            offset = key.isa.input_offset * 0x01010101
+            self.xor_mask = code.opaque(offset, vector("i32", key.isa.lanes))
+        if key.in_place:
+            row, _ = rows.input_row(code.value(0))
+            self.source = code.gep(rows.operand("x"), row * plan["row"])
         else:
-            self.rows = item.buffers.scratch
+            self.source = rows.buffers.scratch
 
     def write(self) -> None:
-        kind = self.kind
-        if not kind.in_place:
+        key = self.key
+        if not key.in_place:
             self._copy_rows()
-        kind.isa.accumulators.enter(self.code, kind.pixels)
-        # The last block is apart where it has fewer vectors or channels.
-        is_apart = kind.rest > 0 or kind.end.last < kind.isa.lanes
-        blocks = self.plan["blocks"] - int(is_apart and not kind.rest)
+        key.isa.accumulators.enter(self.code, key.pixels)
+        # The last block is written apart if it has fewer vectors, or fewer channels in the last.
+        is_apart = key.rest > 0 or key.epilogue.last_channels < key.isa.lanes
+        blocks = self.plan["blocks"] - int(is_apart and not key.rest)
         with self.code.loop(blocks) as block:
-            self._write_block(block, block * kind.vectors, kind.vectors, is_last=False)
+            self._write_block(block, block * key.vectors, key.vectors, is_last=False)
         if is_apart:
-            done = blocks * kind.vectors
-            self._write_block(blocks, done, kind.rest or kind.vectors, is_last=True)
-        kind.isa.accumulators.leave(self.code)
+            done = blocks * key.vectors
+            self._write_block(blocks, done, key.rest or key.vectors, is_last=True)
+        key.isa.accumulators.leave(self.code)
 
     def _copy_rows(self) -> None:
-        plan, item, kind = self.plan, self.item, self.kind
-        for number, form in enumerate(forms(kind.isa, item.padding, wide=kind.end.wide)):
-            plane = self.code.gep(self.rows, plan["plane"] * number)
+        """Fills the staging copy, plane by plane."""
+        plan, rows, key = self.plan, self.rows, self.key
+        conversions = staging_conversions(key.isa, rows.padding, is_int16=key.epilogue.is_int16)
+        for number, convert in enumerate(conversions):
+            plane = self.code.gep(self.source, plan["plane"] * number)
             with self.code.loop(plan["staged"]) as staged:
-                item.copy_row(staged, self.code.gep(plane, staged * plan["staged_row"]), form)
+                rows.copy_row(staged, self.code.gep(plane, staged * plan["staged_row"]), convert)
 
-    def _write_block(self, block: Value, before: Value, vectors: int, *, is_last: bool) -> None:
-        """The tiles of some vectors of channels, of which there are some before."""
-        code, plan, kind, item = self.code, self.plan, self.kind, self.item
-        weights = code.gep(item.operand("weights"), block * plan["block_bytes"])
-        channels = code.gep(item.operand("channels"), before * (4 * kind.isa.lanes))
-        offsets = code.gep(item.buffers.plan, 8 * len(FIELDS))
-        out_row = item.out_row
+    def _write_block(
+        self, block: Value, first_vector: Value, vectors: int, *, is_last: bool
+    ) -> None:
+        """Computes all tiles of a block of channels.
+
+        Args:
+          block: index of the block, i64.
+          first_vector: index of its first vector of channels, i64.
+          vectors: of the block.
+          is_last: whether its last vector is the last of all channels.
+        """
+        code, plan, key, rows = self.code, self.plan, self.key, self.rows
+        weights = code.gep(rows.operand("weights"), block * plan["block_bytes"])
+        channels = code.gep(rows.operand("channels"), first_vector * (4 * key.isa.lanes))
+        offsets = code.gep(rows.buffers.plan, Fields.nbytes())
+        out_row = rows.out_row
         with code.loop(plan["runs"]) as run:
-            start = code.gep(self.rows, run * plan["run_pitch"])
-            first = out_row * plan["out_width"] + run * plan["run"]
-            with code.loop(plan["run"], kind.pixels) as pixel:
-                # The last tile ends with the run.
-                at = pixel.smin(plan["run"] - kind.pixels)
-                place = code.gep(start, at * plan["pixel_pitch"])
+            start = code.gep(self.source, run * plan["run_pitch"])
+            first_pixel = out_row * plan["out_width"] + run * plan["run"]
+            with code.loop(plan["run"], key.pixels) as begin:
+                # The last tile ends with the run, and may compute pixels again.
+                pixel = begin.smin(plan["run"] - key.pixels)
+                first = code.gep(start, pixel * plan["pixel_pitch"])
                 segments = plan["segments"], offsets, plan["steps"]
-                terms = Terms(place, plan["pixel_pitch"], *segments, self.xor_mask)
-                found = self._sums(Tile(kind.pixels, vectors), terms, weights, channels)
-                item.results.store(found, first + at, before, is_last=is_last)
+                reduction = ReductionLayout(first, plan["pixel_pitch"], *segments, self.xor_mask)
+                sums = self._accumulate(Tile(key.pixels, vectors), reduction, weights, channels)
+                rows.writer.store(sums, first_pixel + pixel, first_vector, is_last=is_last)
 
-    def _sums(
-        self, tile: Tile, terms: Terms, weights: Value, channels: Value
+    def _accumulate(
+        self, tile: Tile, reduction: ReductionLayout, weights: Value, channels: Value
     ) -> Sequence[Sequence[Value | EvenOdd]]:
-        """Of a tile, whose channels begin at an address in that operand."""
-        code, plan, kind = self.code, self.plan, self.kind
-        if not kind.end.wide:
-            return sums(code, kind.isa, tile, terms, weights, channels)
-        words = channels, code.gep(channels, plan["padded_channels"] * (4 * HIGH))
-        bias = int48_bias(code, kind.isa, tile.vectors, *words)
-        rounds = Rounds(plan["round"], plan["plane"])
-        return int16_sums(code, kind.isa, tile, terms, weights, bias, rounds)
+        """Computes the accumulators of a tile, by pixel and vector.
+
+        Args:
+          tile: size of the tile.
+          reduction: its pixels.
+          weights: address of the block's weights.
+          channels: address of the block's first channel in the operand "channels".
+        """
+        code, plan, key = self.code, self.plan, self.key
+        if not key.epilogue.is_int16:
+            return accumulate(code, key.isa, tile, reduction, weights, channels)
+        words = channels, code.gep(channels, plan["padded_channels"] * (4 * BIAS_HIGH))
+        bias = load_int48_bias(code, key.isa, tile.vectors, *words)
+        split = Int16Split(plan["round"], plan["plane"])
+        return accumulate_int16(code, key.isa, tile, reduction, weights, bias, split)

@@ -1,6 +1,7 @@
-"""What becomes of sums: scaled by channel, clamped and stored, or stored as they are.
+"""Epilogue: requantize accumulators per channel, clamp and store; or store them as int32/int64.
 
-Sums of int8 are int32; those of int16 are int48, held in int64 as `requantize.EvenOdd`.
+Accumulators of int8 inputs are int32; those of int16 inputs are int48, as `requantize.EvenOdd`. A
+fused addition may follow, which adds other int8 values to the results before they are stored.
 """
 
 from __future__ import annotations
@@ -12,118 +13,118 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tosajax.native.codegen import requantize
-from tosajax.native.codegen.builder import IRBuilder, Value, pieces, vector
+from tosajax.native.codegen.builder import IRBuilder, Value, power_of_two_runs, vector
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.narrowing import Narrowing
 from tosajax.native.codegen.requantize import EvenOdd, ScaleTable
 from tosajax.native.kernels.fused_add import AddKey, AddWriter
 
-# The rows of the operand of channels, int32, each of all channels. The bias of int48 sums has a row
-# for its upper words, behind that of its lower ones.
-BIAS, HIGH = range(2)
-# The operand of limits, int32: what pads, the zero point of the output, the least and the largest
-# result.
+# Rows of the operand "channels", int32, [rows, channels]; the bias of int48 accumulators has a row
+# for its lower 32 bits and one for its upper 32 bits. Multipliers and shifts follow.
+BIAS, BIAS_HIGH = range(2)
+# Elements of the operand "limits", int32: the value of padding, the zero point of the output, and
+# the bounds of results.
 FILL, ZERO_POINT, LEAST, LARGEST = range(4)
 
 
 class FusedAdd(NamedTuple):
-    """A sum of results and other bytes.
+    """ADD or SUB of the results and other int8 values.
 
     Args:
-      how: it is made.
-      is_right: whether the results are its right term.
+      add: how the sum is computed.
+      is_right: whether the results are the right operand.
     """
 
-    how: AddKey
+    add: AddKey
     is_right: bool
 
     @property
     def name(self) -> str:
-        """In the name of a kernel."""
-        return f"{'right' if self.is_right else 'left'}_of_{self.how.name}"
+        """Part of a kernel's name."""
+        return f"{'right' if self.is_right else 'left'}_of_{self.add.name}"
 
 
 class EpilogueKey(NamedTuple):
-    """How sums end.
+    """The specialization of an epilogue: all that its machine code depends on.
 
     Args:
-      isa: of the processor.
-      double: whether they are rounded twice; None for sums as they are.
-      upper: whether they are scaled by their products' upper words; see `requantize`.
-      last: channels of the last vector.
-      wide: whether they are sums of int16, in int48.
-      out: the type of results.
-      then: what bytes are added to or subtracted from, if they are.
+      isa: the instruction set.
+      double_round: whether RESCALE rounds twice; None stores accumulators without RESCALE.
+      upper_only: whether RESCALE needs the upper words of products only; see `requantize`.
+      last_channels: channels of the last vector, 1 to lanes.
+      is_int16: whether inputs are int16, and accumulators int48.
+      out: IR type of results: "i8" or "i16"; without RESCALE "i32" or "i64".
+      fused_add: addition that follows RESCALE, or None.
     """
 
     isa: InstructionSet
-    double: bool | None
-    upper: bool
-    last: int
-    wide: bool = False
+    double_round: bool | None
+    upper_only: bool
+    last_channels: int
+    is_int16: bool = False
     out: str = "i32"
-    then: FusedAdd | None = None
+    fused_add: FusedAdd | None = None
 
     @property
     def name(self) -> str:
-        """In the name of a kernel."""
-        end = {None: "sums", False: "rescaled", True: "rescaled_twice"}[self.double]
-        ways = [name for name in ("upper", "wide") if getattr(self, name)]
-        then = [] if self.then is None else [self.then.name]
-        return "_".join([end, *ways, self.out, str(self.last), *then])
+        """Part of a kernel's name."""
+        end = {None: "sums", False: "rescaled", True: "rescaled_twice"}[self.double_round]
+        ways = ["upper"] * self.upper_only + ["wide"] * self.is_int16
+        then = [] if self.fused_add is None else [self.fused_add.name]
+        return "_".join([end, *ways, self.out, str(self.last_channels), *then])
 
     @property
     def lanes(self) -> int:
-        """Of a vector of sums."""
+        """Accumulators of a vector."""
         return self.isa.lanes
 
     @property
     def dtype(self) -> Any:
-        """Of the output."""
+        """NumPy dtype of the output."""
         return np.dtype(f"int{self.out[1:]}")
 
     @property
-    def size(self) -> int:
+    def result_bytes(self) -> int:
         """Bytes of a result."""
         return self.dtype.itemsize
 
     @property
-    def joined(self) -> int:
-        """How many vectors of sums become one of results."""
-        return 1 if self.double is None else 4 // self.size
+    def vectors_per_store(self) -> int:
+        """Vectors of accumulators that are narrowed to one vector of results."""
+        return 1 if self.double_round is None else 4 // self.result_bytes
 
     @property
-    def scales(self) -> tuple[int, int]:
-        """The rows of multipliers and of shifts in the operand of channels."""
-        return (HIGH + 1, HIGH + 2) if self.wide else (BIAS + 1, BIAS + 2)
+    def scale_rows(self) -> tuple[int, int]:
+        """The rows of multipliers and of shifts in the operand "channels"."""
+        return (BIAS_HIGH + 1, BIAS_HIGH + 2) if self.is_int16 else (BIAS + 1, BIAS + 2)
 
     @property
-    def scale(self) -> ScaleTable:
-        """The columns of the table of scales."""
-        return ScaleTable(self.lanes, bool(self.double), self.upper)
+    def scale_table(self) -> ScaleTable:
+        """Layout of the table of scales."""
+        return ScaleTable(self.lanes, bool(self.double_round), self.upper_only)
 
     def table_size(self, vectors: int) -> int:
-        """Bytes of all tables of scales, a multiple of 64."""
-        if self.double is None:
+        """Bytes of all tables for so many vectors of channels, a multiple of 64."""
+        if self.double_round is None:
             return 0
-        return self.sum_size + -(-vectors * self.scale.size // 64) * 64
+        return self.add_table_size + -(-vectors * self.scale_table.size // 64) * 64
 
     @property
-    def sum_size(self) -> int:
-        """Bytes of the tables of `then`, a multiple of 64, which are before the others."""
-        return 0 if self.then is None else -(-self.then.how.table_size // 64) * 64
+    def add_table_size(self) -> int:
+        """Bytes of the fused addition's tables, a multiple of 64; they lie before the others."""
+        return 0 if self.fused_add is None else -(-self.fused_add.add.table_size // 64) * 64
 
 
 class EpilogueOperands(NamedTuple):
-    """Of what results need.
+    """Addresses that an epilogue reads and writes.
 
     Args:
       out: the output.
-      table: of scales.
-      channels: that operand.
-      limits: that operand.
-      other: what is added, if that is so.
-      scales: the operand of scales of the sum.
+      table: tables of scales, filled by the kernel's prologue.
+      channels: operand "channels".
+      limits: operand "limits".
+      other: other operand of the fused addition, if there is one.
+      scales: operand "scales" of the fused addition, if there is one.
     """
 
     out: Value
@@ -133,131 +134,144 @@ class EpilogueOperands(NamedTuple):
     other: Value | None = None
     scales: Value | None = None
 
-    def summing(self, code: IRBuilder, end: EpilogueKey) -> AddWriter | None:
-        """What writes the sum of results and others, if there is one."""
-        if end.then is None:
+    def add_writer(self, code: IRBuilder, key: EpilogueKey) -> AddWriter | None:
+        """The writer of the fused addition, or None."""
+        if key.fused_add is None:
             return None
         assert self.scales is not None
-        return AddWriter(code, end.isa, end.then.how, self.scales, self.table)
+        return AddWriter(code, key.isa, key.fused_add.add, self.scales, self.table)
 
 
-def write_scales(code: IRBuilder, end: EpilogueKey, at: EpilogueOperands, count: Value) -> None:
-    """Fills the tables of scales of `count` channels, a multiple of the lanes."""
-    summing = at.summing(code, end)
-    if summing is not None:
-        summing.write_tables()
-    if end.double is not None:
-        multiplier, shift = (code.gep(at.channels, count * (4 * row)) for row in end.scales)
-        table = code.gep(at.table, end.sum_size)
-        requantize.write_table(code, end.scale, table, multiplier, shift, count)
+def write_scale_tables(
+    code: IRBuilder, key: EpilogueKey, operands: EpilogueOperands, count: Value
+) -> None:
+    """Fills the tables of scales, for `count` channels: a multiple of the lanes, i64."""
+    addition = operands.add_writer(code, key)
+    if addition is not None:
+        addition.write_tables()
+    if key.double_round is not None:
+        rows = (code.gep(operands.channels, count * (4 * row)) for row in key.scale_rows)
+        multiplier, shift = rows
+        table = code.gep(operands.table, key.add_table_size)
+        requantize.write_scale_table(code, key.scale_table, table, multiplier, shift, count)
 
 
 class EpilogueWriter:
-    """Where results go.
+    """Writes the code that turns accumulators of tiles into results in memory.
 
     Args:
       code: gets the instructions.
-      end: of the sums.
-      at: the addresses of what they need.
-      channels: of the output.
+      key: the specialization.
+      operands: addresses that the epilogue reads and writes.
+      channels: of the output, i64.
     """
 
     def __init__(
-        self, code: IRBuilder, end: EpilogueKey, at: EpilogueOperands, channels: Value
+        self, code: IRBuilder, key: EpilogueKey, operands: EpilogueOperands, channels: Value
     ) -> None:
-        self.code, self.end, self.at, self.channels = code, end, at, channels
-        self.summing = at.summing(code, end)
-        numbers = (code.load("i32", at.limits, 4 * i) for i in (ZERO_POINT, LEAST, LARGEST))
-        self.narrowing = Narrowing(end.isa.pack, *numbers, wraps=not end.upper)
+        self.code, self.key, self.operands, self.channels = code, key, operands, channels
+        self.addition = operands.add_writer(code, key)
+        bounds = (code.load("i32", operands.limits, 4 * i) for i in (ZERO_POINT, LEAST, LARGEST))
+        self.narrowing = Narrowing(key.isa.pack, *bounds, wraps=not key.upper_only)
 
     def store(
         self,
         sums: Sequence[Sequence[Value | EvenOdd]],
         pixel: Value,
-        number: Value,
+        first_vector: Value,
         *,
         is_last: bool,
     ) -> None:
-        """Ends the sums of a tile.
+        """Computes and stores the results of a tile.
 
         Args:
-          sums: by pixel and vector, int32 or int48.
-          pixel: the first one, as a number of the output.
-          number: of the first vector among those of the channels.
-          is_last: whether the last vector may have channels that are not there.
+          sums: accumulators, by pixel and vector; int32 or int48.
+          pixel: index of the tile's first pixel in the output, i64.
+          first_vector: index of the tile's first vector of channels, i64.
+          is_last: whether the last vector of the tile has `last_channels` channels only.
         """
-        code, end, vectors = self.code, self.end, len(sums[0])
-        first = pixel * self.channels + number * end.lanes
-        parts = [
-            _Part(p, first + self.channels * p + v * end.lanes, channels)
+        code, key, vectors = self.code, self.key, len(sums[0])
+        first = pixel * self.channels + first_vector * key.lanes
+        places = [
+            _ResultVector(p, first + self.channels * p + v * key.lanes, channels)
             for p in range(len(sums))
-            for v, channels in enumerate(self._counts(vectors, is_last=is_last))
+            for v, channels in enumerate(self._channel_counts(vectors, is_last=is_last))
         ]
-        values, narrowing = self._totals(sums, number, parts)
-        for begin in range(0, len(values), end.joined):
-            some = values[begin : begin + end.joined]
-            if end.double is not None:
-                some = [narrowing.of_all(code, [*some, *some[-1:] * (end.joined - len(some))])]
-            self._write(some[0], parts[begin : begin + end.joined])
+        values, narrowing = self._results(sums, first_vector, places)
+        count = key.vectors_per_store
+        for begin in range(0, len(values), count):
+            group = values[begin : begin + count]
+            if key.double_round is not None:
+                # The last vector is repeated where there are fewer than are narrowed together.
+                group = [narrowing.narrow(code, [*group, *group[-1:] * (count - len(group))])]
+            self._write(group[0], places[begin : begin + count])
 
-    def _totals(
-        self, sums: Sequence[Sequence[Value | EvenOdd]], number: Value, parts: Sequence[_Part]
+    def _results(
+        self,
+        sums: Sequence[Sequence[Value | EvenOdd]],
+        first_vector: Value,
+        places: Sequence[_ResultVector],
     ) -> tuple[list[Value], Narrowing]:
-        """The vectors of a tile in order, scaled if they are, and what makes results of them."""
-        flat = [values for of_pixel in sums for values in of_pixel]
-        if self.end.double is None:
-            return list(map(_whole, flat)), self.narrowing
-        numbers = [number + v for v in range(len(sums[0]))] * len(sums)
-        values = [self._scaled(*pair) for pair in zip(flat, numbers, strict=True)]
-        if self.summing is None or self.end.then is None:
+        """Rescaled vectors of the tile, in store order, and the narrowing to apply."""
+        flat = [values for by_vector in sums for values in by_vector]
+        if self.key.double_round is None:
+            return list(map(_in_lane_order, flat)), self.narrowing
+        indices = [first_vector + v for v in range(len(sums[0]))] * len(sums)
+        values = [self._rescaled(*pair) for pair in zip(flat, indices, strict=True)]
+        if self.addition is None or self.key.fused_add is None:
             return values, self.narrowing
-        own = [self.narrowing.of_each(of_vector) for of_vector in values]
-        is_right = self.end.then.is_right
-        totals = self.summing.totals(own, self._others(parts), is_right=is_right)
-        return totals, self.summing.narrowing
+        results = [self.narrowing.clamp(rescaled) for rescaled in values]
+        is_right = self.key.fused_add.is_right
+        totals = self.addition.rescaled_sums(results, self._addends(places), is_right=is_right)
+        return totals, self.addition.narrowing
 
-    def _counts(self, vectors: int, *, is_last: bool) -> list[int]:
+    def _channel_counts(self, vectors: int, *, is_last: bool) -> list[int]:
         """The channels of each vector of a pixel."""
-        lanes = self.end.lanes
-        return [lanes] * (vectors - 1) + [self.end.last if is_last else lanes]
+        lanes = self.key.lanes
+        return [lanes] * (vectors - 1) + [self.key.last_channels if is_last else lanes]
 
-    def _scaled(self, sums: Value | EvenOdd, number: Value) -> Value:
-        scale = self.end.scale
-        row = self.code.gep(self.at.table, number * scale.size, self.end.sum_size)
-        return requantize.scaled(self.code, scale, row, sums)
+    def _rescaled(self, sums: Value | EvenOdd, index: Value) -> Value:
+        """Scales a vector of accumulators by the scales of vector `index` of the channels."""
+        scale = self.key.scale_table
+        block = self.code.gep(self.operands.table, index * scale.size, self.key.add_table_size)
+        return requantize.apply(self.code, scale, block, sums)
 
-    def _others(self, parts: Sequence[_Part]) -> Iterator[Value]:
-        """The other terms of sums, int32."""
-        assert self.at.other is not None
-        of = vector("i8", self.end.lanes)
-        for part in parts:
-            at = self.code.gep(self.at.other, part.place)
-            yield self.code.load_first(part.channels, of, at).to_elements("i32")
+    def _addends(self, places: Sequence[_ResultVector]) -> Iterator[Value]:
+        """Vectors of the fused addition's other operand, as int32."""
+        assert self.operands.other is not None
+        ir_type = vector("i8", self.key.lanes)
+        for place in places:
+            address = self.code.gep(self.operands.other, place.element)
+            yield self.code.load_first(place.channels, ir_type, address).to_elements("i32")
 
-    def _write(self, values: Value, parts: Sequence[_Part]) -> None:
-        """Stores the first vectors of some that are side by side; those of a pixel are one."""
-        size = self.end.size
-        for _, found in itertools.groupby(enumerate(parts), lambda of: of[1].pixel):
-            (at, first), *others = found
-            for begin, length in pieces(first.channels + sum(part.channels for _, part in others)):
-                some = values.extract(at * self.end.lanes + begin, length)
-                self.code.store(some, self.at.out, first.place * size, begin * size)
+    def _write(self, values: Value, places: Sequence[_ResultVector]) -> None:
+        """Stores one vector, which has the results of `places` side by side, `lanes` for each.
+
+        Neighbouring vectors of one pixel are stored as one run.
+        """
+        size = self.key.result_bytes
+        for _, of_pixel in itertools.groupby(enumerate(places), lambda pair: pair[1].pixel):
+            (number, first), *others = of_pixel
+            count = first.channels + sum(place.channels for _, place in others)
+            for begin, length in power_of_two_runs(count):
+                run = values.extract(number * self.key.lanes + begin, length)
+                self.code.store(run, self.operands.out, first.element * size, begin * size)
 
 
-class _Part(NamedTuple):
-    """A vector of results.
+class _ResultVector(NamedTuple):
+    """Where a vector of results goes.
 
     Args:
-      pixel: among those of a tile.
-      place: of the first one, as a number of the output.
-      channels: that there are.
+      pixel: index in the tile.
+      element: index of its first result in the output, i64.
+      channels: results in it; the lanes behind them are not stored.
     """
 
     pixel: int
-    place: Value
+    element: Value
     channels: int
 
 
-def _whole(sums: Value | EvenOdd) -> Value:
-    """A vector of sums in order."""
+def _in_lane_order(sums: Value | EvenOdd) -> Value:
+    """Accumulators as one vector, in the order of the lanes."""
     return sums.even.interleave(sums.odd) if isinstance(sums, EvenOdd) else sums

@@ -1,6 +1,6 @@
-"""ADD and SUB of vectors of bytes: both are scaled to int32, and the result to bytes.
+"""ADD and SUB of int8 vectors: both operands are scaled to int32, and the sum to int8.
 
-A term may be scaled twice: to have more bits first, and then by its scale.
+An operand may be scaled twice, as converters write it: first to more bits, then by its scale.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tosajax.native.codegen.narrowing import Narrowing
 from tosajax.native.codegen.requantize import ByteScale, ByteScaleForm, ScaleTable
 
 TERMS = "left", "right"
-# The rows of the operand of scales, int32, each of all lanes.
+# Rows of the operand "scales", int32, [rows, lanes]; each row holds one value.
 ROWS = (
     *("left multiplier", "left shift", "right multiplier", "right shift"),
     *("left next multiplier", "left next shift", "right next multiplier", "right next shift"),
@@ -25,34 +25,35 @@ ROWS = (
 
 
 class AddKey(NamedTuple):
-    """What distinguishes the machine code of two sums.
+    """The specialization of an addition: all that its machine code depends on.
 
     Args:
       op: "ADD" or "SUB".
-      firsts: the form of the first scale of the left and of the right.
-      scales: of int32: the next of the left and of the right, if there is one, and the result's.
+      byte_scales: forms of the first scales, of the left and of the right operand.
+      scales: scales of int32: the second of the left and of the right operand, or None; and the
+        result's.
     """
 
     op: str
-    firsts: tuple[ByteScaleForm, ByteScaleForm]
+    byte_scales: tuple[ByteScaleForm, ByteScaleForm]
     scales: tuple[ScaleTable | None, ScaleTable | None, ScaleTable]
 
     @property
     def name(self) -> str:
-        """In the name of a kernel."""
-        firsts = "_".join(form.value for form in self.firsts)
+        """Part of a kernel's name."""
+        firsts = "_".join(form.value for form in self.byte_scales)
         others = "_".join(_label(scale) for scale in self.scales)
         return f"{self.op.lower()}_{firsts}_{others}"
 
     @property
     def tables(self) -> list[tuple[str, ScaleTable, int]]:
-        """The scales of int32 that there are: of what, and where its table begins, in bytes."""
-        found, at = [], 0
+        """The tables of int32 scales: name in `ROWS`, layout, and offset in bytes."""
+        tables, offset = [], 0
         for name, scale in zip(("left next", "right next", "result"), self.scales, strict=True):
             if scale is not None:
-                found.append((name, scale, at))
-                at += scale.size
-        return found
+                tables.append((name, scale, offset))
+                offset += scale.size
+        return tables
 
     @property
     def table_size(self) -> int:
@@ -61,72 +62,78 @@ class AddKey(NamedTuple):
 
 
 def _label(scale: ScaleTable | None) -> str:
-    return "0" if scale is None else f"{1 + scale.double}{'upper' if scale.upper else ''}"
+    """Part of a kernel's name: how often a scale rounds, and whether upper words suffice."""
+    if scale is None:
+        return "0"
+    return f"{1 + scale.double_round}{'upper' if scale.upper_only else ''}"
 
 
 class AddWriter:
-    """Writes sums.
+    """Writes the code of an addition.
 
     Args:
       code: gets the instructions.
-      isa: of the processor.
-      how: they are made.
-      given: the address of the operand of scales.
-      table: of the tables of `how`.
+      isa: the instruction set.
+      key: the specialization.
+      scales: address of the operand "scales".
+      table: address of the tables of `key`.
     """
 
     def __init__(
-        self, code: IRBuilder, isa: InstructionSet, how: AddKey, given: Value, table: Value
+        self, code: IRBuilder, isa: InstructionSet, key: AddKey, scales: Value, table: Value
     ) -> None:
-        self.code, self.isa, self.how, self.given, self.table = code, isa, how, given, table
-        self.firsts = [self._first(number) for number in range(2)]
-        numbers = (code.load("i32", self._row(name)) for name in ROWS[-3:])
-        self.narrowing = Narrowing(isa.pack, *numbers, wraps=not how.scales[-1].upper)
+        self.code, self.isa, self.key, self.scales, self.table = code, isa, key, scales, table
+        self.byte_scales = [self._byte_scale(side) for side in range(2)]
+        bounds = (code.load("i32", self._row(name)) for name in ROWS[-3:])
+        self.narrowing = Narrowing(isa.pack, *bounds, wraps=not key.scales[-1].upper_only)
 
     def write_tables(self) -> None:
-        """Of scales of int32."""
-        for name, scale, at in self.how.tables:
+        """Fills the tables of int32 scales."""
+        for name, scale, offset in self.key.tables:
             multiplier, shift = self._row(f"{name} multiplier"), self._row(f"{name} shift")
-            table = self.code.gep(self.table, at)
+            table = self.code.gep(self.table, offset)
             lanes = self.code.value(self.isa.lanes)
-            requantize.write_table(self.code, scale, table, multiplier, shift, lanes)
+            requantize.write_scale_table(self.code, scale, table, multiplier, shift, lanes)
 
-    def totals(
-        self, own: Sequence[Value], others: Iterable[Value], *, is_right: bool = False
+    def rescaled_sums(
+        self, results: Sequence[Value], addends: Iterable[Value], *, is_right: bool = False
     ) -> list[Value]:
-        """The results of vectors before they are bytes, int32.
+        """Sums of vectors, rescaled to int32 and not yet narrowed.
 
-        Each scale is applied to all before the next one, so that registers hold it.
+        Each scale is applied to all vectors before the next scale, so that it stays in registers.
 
         Args:
-          own: terms, bytes in int32.
-          others: the other terms likewise, made when they are needed.
-          is_right: whether `own` is on the right.
+          results: vectors of int32 that hold int8 values.
+          addends: the other operand, alike; each vector is taken when it is needed.
+          is_right: whether `results` is the right operand.
         """
-        own = [self._term(values, is_right) for values in own]
+        scaled = [self._scaled_term(values, is_right) for values in results]
         sums = []
-        for one, values in zip(own, others, strict=True):
-            other = self._term(values, not is_right)
-            left, right = (other, one) if is_right else (one, other)
-            sums.append(left - right if self.how.op == "SUB" else left + right)
-        return [self._scaled("result", total) for total in sums]
+        for result, values in zip(scaled, addends, strict=True):
+            addend = self._scaled_term(values, not is_right)
+            left, right = (addend, result) if is_right else (result, addend)
+            sums.append(left - right if self.key.op == "SUB" else left + right)
+        return [self._rescaled("result", total) for total in sums]
 
-    def _term(self, values: Value, number: int) -> Value:
-        return self._scaled(f"{TERMS[number]} next", self.firsts[number].scaled(values))
+    def _scaled_term(self, values: Value, side: int) -> Value:
+        """Scales a vector of the left (0) or the right (1) operand."""
+        return self._rescaled(f"{TERMS[side]} next", self.byte_scales[side].apply(values))
 
     def _row(self, name: str) -> Value:
-        """The address of a row of scales."""
-        return self.code.gep(self.given, 4 * self.isa.lanes * ROWS.index(name))
+        """The address of a row of the operand "scales"."""
+        return self.code.gep(self.scales, 4 * self.isa.lanes * ROWS.index(name))
 
-    def _first(self, number: int) -> ByteScale:
-        """The first scale of a term."""
-        names = (f"{TERMS[number]} {name}" for name in ("zero point", "multiplier", "shift"))
+    def _byte_scale(self, side: int) -> ByteScale:
+        """The first scale of the left (0) or the right (1) operand."""
+        names = (f"{TERMS[side]} {name}" for name in ("zero point", "multiplier", "shift"))
         numbers = (self.code.load("i32", self._row(name)).to("i64") for name in names)
-        return ByteScale.of(self.code, self.how.firsts[number], *numbers).splat(self.isa.lanes)
+        form = self.key.byte_scales[side]
+        return ByteScale.from_i64(self.code, form, *numbers).splat(self.isa.lanes)
 
-    def _scaled(self, name: str, values: Value) -> Value:
-        """By a scale of int32; as they are if there is none."""
-        for of, scale, at in self.how.tables:
-            if of == name:
-                return requantize.scaled(self.code, scale, self.code.gep(self.table, at), values)
+    def _rescaled(self, name: str, values: Value) -> Value:
+        """Applies the int32 scale of that name, if the addition has it."""
+        for table_name, scale, offset in self.key.tables:
+            if table_name == name:
+                block = self.code.gep(self.table, offset)
+                return requantize.apply(self.code, scale, block, values)
         return values

@@ -1,11 +1,12 @@
-"""The kernels of AVG_POOL2D and MAX_POOL2D of integers ("Tensor Operators", TOSA 1.0.1).
+"""Kernels of AVG_POOL2D and MAX_POOL2D of integers ("Tensor Operators", TOSA 1.0.1).
 
-An item is some rows of the output. A pixel's windows are combined vector by vector of channels;
-what lies outside of the input is left out.
+A work item is some rows of the output. The window of a pixel is reduced for one vector of channels
+at a time, over the elements inside the input.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,36 +14,40 @@ import numpy as np
 
 from tosajax.native.codegen import abi
 from tosajax.native.codegen.abi import Buffers
-from tosajax.native.codegen.builder import IRBuilder, Module, Value, pieces, vector
+from tosajax.native.codegen.builder import IRBuilder, Module, Value, power_of_two_runs, vector
 from tosajax.native.codegen.isa import InstructionSet
 
 OPERANDS = ("x", "zero points", "plan")
-FIELDS = (
-    "rows",  # of the output, of an item
-    "all_rows",  # of all images
-    "out_height",
-    "out_width",
-    "height",
-    "width",
-    "channels",
-    "size_y",
-    "size_x",
-    "stride_y",
-    "stride_x",
-    "top",
-    "left",
-    "vectors",  # whole ones
-)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields(abi.Fields):
+    """The sizes of a plan."""
+
+    rows: int  # of the output, of a work item
+    all_rows: int  # of the output, of all images
+    out_height: int
+    out_width: int
+    height: int
+    width: int
+    channels: int
+    size_y: int
+    size_x: int
+    stride_y: int
+    stride_x: int
+    top: int
+    left: int
+    vectors: int  # whole vectors of channels
 
 
 class KernelKey(NamedTuple):
-    """What distinguishes the machine code of two pools.
+    """The specialization of a pool: all that its machine code depends on.
 
     Args:
-      isa: of the processor.
+      isa: the instruction set.
       op: "AVG_POOL2D" or "MAX_POOL2D".
       dtype: int8 or int16.
-      last: channels of the last vector, 0 if it is like the others.
+      last: channels behind the last whole vector; 0 if there are none.
     """
 
     isa: InstructionSet
@@ -52,7 +57,7 @@ class KernelKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its function."""
+        """Name of the kernel's function."""
         return f"tosajax_{self.op.lower()}_{self.isa.label}_{self.dtype.name}_{self.last}"
 
     @property
@@ -61,23 +66,29 @@ class KernelKey(NamedTuple):
 
     @property
     def lanes(self) -> int:
-        """Channels of a vector: sums are int32, maxima are of the type of the input."""
+        """Channels of a vector: sums are int32, maxima have the type of the input."""
         return self.isa.lanes * (1 if self.is_average else 4 // self.dtype.itemsize)
 
 
-def module_of(kind: KernelKey) -> Module:
-    """The module of a kind."""
+def module_of(key: KernelKey) -> Module:
+    """The LLVM module of a specialization."""
     module = Module()
 
     def item(code: IRBuilder, buffers: Buffers, index: Value) -> None:
-        _Item(code, kind, buffers, index).write()
+        _Item(code, key, buffers, index).write()
 
-    abi.write(module, kind.name, OPERANDS, item)
+    abi.write(module, key.name, OPERANDS, item)
     return module
 
 
 class _Window(NamedTuple):
-    """What a window covers of the input: the address of its first element, and elements."""
+    """The part of a window that lies inside the input.
+
+    Args:
+      first: address of its first element.
+      height: rows, i64.
+      width: columns, i64.
+    """
 
     first: Value
     height: Value
@@ -85,40 +96,40 @@ class _Window(NamedTuple):
 
 
 class _Item:
-    """Writes the work of an item."""
+    """Writes the code of a work item."""
 
-    def __init__(self, code: IRBuilder, kind: KernelKey, buffers: Buffers, index: Value) -> None:
-        self.code, self.kind, self.index = code, kind, index
+    def __init__(self, code: IRBuilder, key: KernelKey, buffers: Buffers, index: Value) -> None:
+        self.code, self.key, self.index = code, key, index
         self.x, zero_points, fields = buffers.operands
         self.out = buffers.out
-        self.plan = {n: code.load("i64", fields, 8 * i) for i, n in enumerate(FIELDS)}
+        self.plan = Fields.load(code, fields)
         self.input_zp, self.output_zp = (code.load("i32", zero_points, 4 * i) for i in range(2))
-        self.size = kind.dtype.itemsize
+        self.size = key.dtype.itemsize
         self.element = f"i{8 * self.size}"
 
     def write(self) -> None:
-        code, plan, kind = self.code, self.plan, self.kind
-        # The last item ends with the rows, and may do some again that another has done.
+        code, plan, key = self.code, self.plan, self.key
+        # The last item ends with the rows, and may compute some of another item again.
         first = (self.index * plan["rows"]).smin(plan["all_rows"] - plan["rows"])
         pixel_bytes = plan["channels"] * self.size
         with code.loop(plan["rows"]) as row, code.loop(plan["out_width"]) as column:
-            place = first + row
-            window = self._window(place, column)
-            end = self._average_of(window) if kind.is_average else (lambda values: values)
-            out = code.gep(self.out, (place * plan["out_width"] + column) * pixel_bytes)
+            out_row = first + row
+            window = self._window(out_row, column)
+            finish = self._average_of(window) if key.is_average else (lambda values: values)
+            out = code.gep(self.out, (out_row * plan["out_width"] + column) * pixel_bytes)
             with code.loop(plan["vectors"]) as number:
-                at = number * (kind.lanes * self.size)
-                code.store(end(self._combined(window, at, kind.lanes)), out, at)
-            if kind.last:
-                at = plan["vectors"] * (kind.lanes * self.size)
-                found = end(self._combined(window, at, kind.last))
-                for begin, length in pieces(kind.last):
-                    code.store(found.extract(begin, length), out, at, begin * self.size)
+                offset = number * (key.lanes * self.size)
+                code.store(finish(self._reduced(window, offset, key.lanes)), out, offset)
+            if key.last:
+                offset = plan["vectors"] * (key.lanes * self.size)
+                results = finish(self._reduced(window, offset, key.last))
+                for begin, length in power_of_two_runs(key.last):
+                    code.store(results.extract(begin, length), out, offset, begin * self.size)
 
-    def _window(self, place: Value, column: Value) -> _Window:
-        """Of a pixel of the output."""
+    def _window(self, out_row: Value, column: Value) -> _Window:
+        """The window of an output pixel; rows are counted over all images."""
         plan, code = self.plan, self.code
-        image, row = place // plan["out_height"], place % plan["out_height"]
+        image, row = out_row // plan["out_height"], out_row % plan["out_height"]
         top, height = _covered(row, plan["stride_y"], plan["top"], plan["size_y"], plan["height"])
         left, width = _covered(
             column, plan["stride_x"], plan["left"], plan["size_x"], plan["width"]
@@ -126,23 +137,30 @@ class _Item:
         pixel = (image * plan["height"] + top) * plan["width"] + left
         return _Window(code.gep(self.x, pixel * plan["channels"] * self.size), height, width)
 
-    def _combined(self, window: _Window, at: Value, count: int) -> Value:
-        """The sum or the maximum of some channels, which begin so many bytes behind the first."""
-        code, plan, kind = self.code, self.plan, self.kind
-        of = vector("i32" if kind.is_average else self.element, kind.lanes)
-        found = code.alloca(of)
-        code.store(code.value(0 if kind.is_average else np.iinfo(kind.dtype).min, of), found)
+    def _reduced(self, window: _Window, offset: Value, count: int) -> Value:
+        """The sum or the maximum over a window, for `count` channels.
+
+        Args:
+          window: the elements.
+          offset: bytes from the first channel of a pixel to these.
+          count: channels, at most the lanes.
+        """
+        code, plan, key = self.code, self.plan, self.key
+        ir_type = vector("i32" if key.is_average else self.element, key.lanes)
+        slot = code.alloca(ir_type)
+        initial = 0 if key.is_average else np.iinfo(key.dtype).min
+        code.store(code.value(initial, ir_type), slot)
         pitch = plan["channels"] * self.size
         with code.loop(window.height) as y, code.loop(window.width) as x:
-            source = code.gep(window.first, (y * plan["width"] + x) * pitch, at)
-            values = code.load_first(count, vector(self.element, kind.lanes), source).to(of)
-            so_far = code.load(of, found)
-            code.store(so_far + values if kind.is_average else so_far.smax(values), found)
-        return code.load(of, found)
+            source = code.gep(window.first, (y * plan["width"] + x) * pitch, offset)
+            values = code.load_first(count, vector(self.element, key.lanes), source).to(ir_type)
+            total = code.load(ir_type, slot)
+            code.store(total + values if key.is_average else total.smax(values), slot)
+        return code.load(ir_type, slot)
 
     def _average_of(self, window: _Window) -> Callable[[Value], Value]:
-        """Turns sums of a window into averages: by a multiplication, as in "Scaling Helpers"."""
-        code, lanes = self.code, self.kind.lanes
+        """Averages sums over a window by a multiplication, as "Scaling Helpers" do."""
+        code, lanes = self.code, self.key.lanes
         wide, words = vector("i64", lanes), vector("i32", lanes)
         count = window.height * window.width
         bits = self._bit_length(count - 1)
@@ -150,7 +168,7 @@ class _Item:
         half = (code.value(1 << 29) << bits).splat(lanes)
         shift = (bits + 30).splat(lanes)
         zero_points = (self.input_zp * count.to("i32")).splat(lanes)
-        ends = np.iinfo(self.kind.dtype)
+        ends = np.iinfo(self.key.dtype)
 
         def average(sums: Value) -> Value:
             total = (sums - zero_points).to(wide) * multiplier + half
@@ -160,6 +178,7 @@ class _Item:
         return average
 
     def _bit_length(self, number: Value) -> Value:
+        """The bits of an i64 without its leading zeros."""
         zeros = self.code.call("i64", "llvm.ctlz.i64", number, self.code.value(0, "i1"))
         return self.code.value(64) - zeros
 
@@ -167,7 +186,7 @@ class _Item:
 def _covered(
     index: Value, stride: Value, pad: Value, size: Value, length: Value
 ) -> tuple[Value, Value]:
-    """Where a window begins along an axis, and how many elements of the input it covers."""
+    """The first input index that a window covers along an axis, and how many it covers."""
     begin = index * stride - pad
     first = begin.smax(0)
     return first, (begin + size).smin(length) - first

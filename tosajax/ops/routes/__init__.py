@@ -1,8 +1,8 @@
-"""How convolutions and products are computed: one file for each route, one place that chooses.
+"""Routes: the ways to compute convolutions and products, one file for each.
 
 `choose.py` returns a `Route`: a name, the reason, and a function. All convolutions are functions of
-one `Convolution`, all products of `(a, b, a_zp, b_zp)`. Routes compute the same integers; floats
-differ in the order of their sums.
+a `Convolution`, all products functions of `(a, b, a_zp, b_zp)`. Routes compute the same integers;
+floats differ in the order of their sums.
 
 | operands | on a CPU | on a GPU or another platform |
 |---|---|---|
@@ -19,5 +19,5 @@ differ in the order of their sums.
 
 A program for a platform that is not known yet holds both columns until it is lowered
 (`platform.on_cpu`). `definition.py` holds the definitions that routes of integers must equal.
-`explain` shows names by what is computed: both `patches` and blocks of `loop` show as "patches".
+`explain` shows names of methods, not of files: `patches` and blocks of `loop` are both "patches".
 """

@@ -1,13 +1,16 @@
-"""The choice of a route, by operands and platform."""
+"""Chooses the route of an operator, from its operands and the platform."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from tosajax.ops.routes import (
     convolution,
@@ -24,16 +27,16 @@ from tosajax.ops.routes import (
 from tosajax.ops.routes.operands import Convolution
 from tosajax.ops.routes.route import Route
 
-# Patches are faster than a convolution with fewer input channels than these: the first where the
-# convolution must be filled up with channels, the second where it need not.
+# With fewer input channels than these, patches are faster than a convolution: the first number
+# holds if the convolution must be padded with channels, the second if not.
 _MIN_CHANNELS_TO_FILL = 12
 _MIN_INPUT_CHANNELS = 8
-# Elements of one channel of a small result.
+# The most elements in one channel of a small result.
 _FEW_RESULTS = 96
 
 
 def of_integers(c: Convolution) -> Route:
-    """The route of a convolution of int8 or int16, for CPUs where the platform is not known."""
+    """The route of a convolution of int8 or int16; a route for CPUs if the platform is unknown."""
     oc, *kernel, ic = c.weight.shape
     if math.prod(loop.block_counts(c)) > 1:
         return Route("loop", loop.why(c), loop.run)
@@ -43,7 +46,7 @@ def of_integers(c: Convolution) -> Route:
     if c.known is None:
         return Route("patches", c.why_unknown, by_patches)
     if not platform.current().may_be_cpu:
-        # Others convolve integers slowly, not at all, or (grouped) wrongly.
+        # XLA's convolutions of integers on other platforms are slow, missing, or (grouped) wrong.
         return Route("patches", "only XLA for CPUs convolves integers", by_patches)
     channels = ic * (kernel[0] if len(kernel) == 3 else 1)
     constant = f"constant weights, {channels} to {oc} channels"
@@ -54,7 +57,7 @@ def of_integers(c: Convolution) -> Route:
 
 
 def of_floats(c: Convolution) -> Route:
-    """The route of a convolution of floats, for CPUs where the platform is not known."""
+    """The route of a convolution of floats; a route for CPUs if the platform is unknown."""
     if c.spread:
         reason = "of the spread input"
         if platform.current().may_be_cpu:
@@ -65,7 +68,7 @@ def of_floats(c: Convolution) -> Route:
     if (taps := math.prod(c.window.size)) > loop.MAX_TAPS:
         reason = loop.too_many(taps)
     else:
-        # XLA adds up small results in an order that depends on the size of the batch.
+        # XLA sums small results in an order that depends on the batch size.
         if math.prod(c.out) <= _FEW_RESULTS:
             return Route("float patches", "a small result", float_patches.run)
         if (few := c.x.shape[-1]) < _MIN_INPUT_CHANNELS:
@@ -91,14 +94,34 @@ def of_products(a: jax.Array, b: jax.Array | np.ndarray) -> Route:
     return Route("float dot", "sums in float32", float_dot.product)
 
 
+def of_transposed_products(a: jax.Array, b: jax.Array | np.ndarray) -> Route:
+    """The route of a product by transposed matrices, a function of (a, b, a_zp, b_zp)."""
+    route = of_products(a, b)
+    return route._replace(function=functools.partial(_by_transposed, route.function))
+
+
+def _by_transposed(
+    product: Callable[..., jax.Array],
+    a: jax.Array,
+    b: jax.Array | np.ndarray,
+    *zero_points: jax.Array | np.ndarray,
+) -> jax.Array:
+    """[N, H, C] times [D, W, C]; rows of all batches are of one where D is 1."""
+    n, height, length = a.shape
+    if b.shape[0] == n:
+        return product(a, b.swapaxes(1, 2), *zero_points)
+    rows = lax.reshape(a, (1, n * height, length))
+    return lax.reshape(product(rows, b.swapaxes(1, 2), *zero_points), (n, height, b.shape[1]))
+
+
 def convolve_integers(c: Convolution) -> jax.Array:
-    """A convolution by the route that is chosen, in int32, or for int16 in int48 held in int64."""
+    """Computes a convolution by its route, in int32, or for int16 in int48 held in int64."""
     route = of_integers(c)
     return route(_four_channels(c))
 
 
 def _four_channels(c: Convolution) -> Convolution:
-    """Channels filled up with zero points, which add 0: 32-bit words make faster patches."""
+    """Pads to four channels with zero points, which add 0: patches of 32-bit words are faster."""
     missing = 4 - c.x.shape[-1]
     if missing <= 0 or math.prod(c.window.size) == 1:
         return c

@@ -1,7 +1,7 @@
-"""Convolutions of integers by constant weights, on a kernel of int8 that pads with zeros.
+"""Convolutions of integers by constant weights, on an int8 kernel that pads with zeros.
 
-Zero points and the bytes of int16 are folded into a map that is computed here: the sums of the
-weights that each window has inside the input.
+Zero points and the bytes of int16 are folded into an array that is computed at trace time: for each
+window, the sum of the weights that lie inside the input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tosajax.ops._window import Window, pad_spatial
 from tosajax.ops.routes.int16_dot import bytes_of
 from tosajax.ops.routes.operands import Convolution
 
-# Up to here, correcting the border of the result costs less than padding the input.
+# Up to this size, correcting the border of the result costs less than padding the input.
 _MAX_BORDER_BYTES = 2**18
 
 
@@ -31,14 +31,14 @@ class Kernel(NamedTuple):
     """
 
     sums: Callable[[jax.Array, np.ndarray, Window], jax.Array]
-    pads: Callable[[Sequence[int], Window], bool]  # whether it pads inputs of such sides itself
+    pads: Callable[[Sequence[int], Window], bool]  # whether it pads inputs of these sizes itself
 
 
 def convolve(c: Convolution, kernel: Kernel) -> jax.Array:
-    """A convolution whose weights are known.
+    """Computes a convolution of constant weights.
 
     Raises:
-      ValueError: they are not.
+      ValueError: the weights are not constant.
     """
     if c.known is None:
         raise ValueError("the weights of the convolution are not constants that int8 holds")
@@ -58,16 +58,16 @@ def convolve(c: Convolution, kernel: Kernel) -> jax.Array:
     else:
         high, low = jnp.split(kernel.sums(bytes_of(x, 0), hwio, window), 2)
         with _x64.scope():
-            # x = 256 * high + low + 128, where it is not padding.
+            # x = 256 * high + low + 128, except in the padding.
             total = _x64.widen(high) * np.int64(256) + _x64.widen(low)
             total = total + _x64.widen(jnp.asarray(border)) * np.int64(128)
     return total.reshape(c.x.shape[0], *c.out, len(weight))
 
 
 def border_of(weight: np.ndarray, lengths: Sequence[int], window: Window) -> np.ndarray:
-    """The sum of the weights that each window has inside the input; int32, [1, OH, OW, OC].
+    """The sum of the weights of each window that lie inside the input; int32, [1, OH, OW, OC].
 
-    One row and column, where it is the same everywhere.
+    OH and OW are 1 if the sum is the same for all windows.
     """
     inside = []
     for length, n, size, stride, dilation, (low, _) in zip(
@@ -83,9 +83,9 @@ def border_of(weight: np.ndarray, lengths: Sequence[int], window: Window) -> np.
 def depth_to_channels(
     x: jax.Array, weight: jax.Array | np.ndarray, x_zp: jax.Array | np.ndarray, window: Window
 ) -> tuple[jax.Array, Any, Window]:
-    """A convolution over depth, height and width as one over height and width.
+    """Converts a convolution over depth, height and width to one over height and width.
 
-    Weights that are known stay so.
+    Constant weights stay constant.
     """
     depth = window.out(x.shape)[0]
     x = pad_spatial(x, (window.pad[0], (0, 0), (0, 0)), jnp.asarray(x_zp).reshape(()))
@@ -100,6 +100,6 @@ def depth_to_channels(
 
 
 def _pads_natively(x: jax.Array, oc: int, window: Window, kernel: Kernel) -> bool:
-    """Whether the kernel pads with zeros, or the input is padded with the zero point before."""
+    """Whether the kernel pads with zeros; if not, the input is padded with its zero point."""
     border_bytes = 4 * math.prod(window.out(x.shape)) * oc
     return kernel.pads(x.shape[1:-1], window) and border_bytes <= _MAX_BORDER_BYTES

@@ -1,7 +1,7 @@
 """Route "convolution": XLA:CPU's convolution of int8 by constant weights.
 
-XLA has this one fast convolution of integers. It needs weights that are laid out as HWIO from the
-start, and channels enough.
+This is XLA's only fast convolution of integers. It needs constant weights in the layout HWIO, and
+enough channels.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tosajax.ops.routes.constant import Kernel, convolve
 from tosajax.ops.routes.operands import Convolution
 from tosajax.ops.routes.platform import on_cpu
 
-# XLA:CPU convolves fast from this many channels on, either in or out.
+# XLA:CPU convolves fast with at least this many input or output channels.
 MIN_CHANNELS = 17
-# With fewer of both, results are filled up to this many.
+# With fewer of both, output channels are padded to this many.
 _FILLED_CHANNELS = 20
 
 
 def run(c: Convolution) -> jax.Array:
-    """int8 or int16 by constant weights."""
+    """Convolves int8 or int16 by constant weights."""
     return convolve(c, Kernel(_sums, _pads))
 
 
@@ -53,6 +53,6 @@ def _sums(x: jax.Array, weight: np.ndarray, window: Window) -> jax.Array:
 
 
 def _pads(lengths: Sequence[int], window: Window) -> bool:
-    """The fast kernel makes no result that is larger than its input."""
+    """Whether the kernel pads: its result must not be larger than its input."""
     out = window.out((1, *lengths, 1))
     return all(o <= i for o, i in zip(out, lengths, strict=True))

@@ -1,4 +1,4 @@
-"""Definitions that the routes of integers must equal, but depthwise and int16 dots; for tests."""
+"""Definitions that the integer routes must equal, except depthwise and int16 dots; for tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def dot(
 ) -> jax.Array:
     """Sums (a - a_zp) * (b - b_zp) over the last axis of `a` and `b_axis` of `b`: int32.
 
-    For operands of 8 bits, whose sums int32 holds where the result is defined.
+    For 8-bit operands, whose sums fit int32 wherever the result is defined.
     """
     wide_a = a.astype(jnp.int32) - a_zp.astype(jnp.int32).reshape((1,) * a.ndim)
     wide_b = b.astype(jnp.int32) - b_zp.astype(jnp.int32).reshape((1,) * b.ndim)
@@ -25,7 +25,7 @@ def dot(
 
 
 def convolution(c: Convolution) -> jax.Array:
-    """A convolution of integers, in int32 or int64."""
+    """Convolves integers, in int32 or int64."""
     dtype = np.int64 if c.x.dtype == np.int16 else np.int32
     layout = ("NHWC", "OHWI", "NHWC") if c.x.ndim == 4 else ("NDHWC", "ODHWI", "NDHWC")
     with _x64.scope_of(dtype):

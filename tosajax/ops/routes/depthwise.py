@@ -16,7 +16,7 @@ from tosajax.ops.routes.operands import Convolution
 
 
 def slices(c: Convolution) -> jax.Array:
-    """Taps side by side, at most `loop.MAX_TAPS`: so many products of int16 by 9 bits fit int32."""
+    """Adds all taps, unrolled; at most `loop.MAX_TAPS`, so int16 by 9-bit sums fit int32."""
     x, kernels, out = _padded(c), _kernels(c), c.out
     taps = zip(c.window.offsets(), kernels, strict=True)
     first, *rest = (_multiply(tap(x, at, out, c.window.stride), kernel) for at, kernel in taps)
@@ -24,7 +24,7 @@ def slices(c: Convolution) -> jax.Array:
 
 
 def loop(c: Convolution) -> jax.Array:
-    """One tap in each turn."""
+    """Adds one tap in each iteration of a loop."""
     x, kernels, out = _padded(c), _kernels(c), c.out
     one = c.window._replace(size=(1, 1))
 
@@ -41,7 +41,7 @@ def _padded(c: Convolution) -> jax.Array:
 
 
 def _kernels(c: Convolution) -> jax.Array | np.ndarray:
-    """[KH * KW, C, M]."""
+    """The weights as [KH * KW, C, M]."""
     return c.weight.reshape(-1, *c.weight.shape[2:])
 
 
@@ -50,7 +50,7 @@ def _multiply(values: jax.Array, kernel: jax.Array | np.ndarray) -> jax.Array:
 
 
 def _widened(c: Convolution, total: jax.Array) -> jax.Array:
-    """Sums of int16 as int48."""
+    """The sums of an int16 convolution, widened to int48."""
     if c.x.dtype != np.int16:
         return total
     with _x64.scope():

@@ -16,7 +16,7 @@ from tosajax.ops.routes.platform import on_cpu
 
 
 def run(c: Convolution) -> jax.Array:
-    """Floats by floats, in float32; by patches if the program turns out to be for a GPU."""
+    """Convolves floats in float32; by patches if the program is lowered for a GPU."""
 
     def directly(x: jax.Array, weight: jax.Array) -> jax.Array:
         return _convolve(_of(c, x, weight)) if c.spread else _convolve_filled(_of(c, x, weight))
@@ -32,10 +32,10 @@ def _of(c: Convolution, x: jax.Array, weight: jax.Array | np.ndarray) -> Convolu
 
 
 def _convolve_filled(c: Convolution) -> jax.Array:
-    """With results filled up to as many as XLA:CPU has a fast kernel for.
+    """Convolves with the output channels padded to a number for which XLA:CPU has a fast kernel.
 
-    XLA leaves other convolutions to a library that adds up the last rows in another order than the
-    rest, so that the bits of an example depend on its place in a batch. In 3-D they stay there.
+    XLA passes other convolutions to a library that sums the last rows in another order than the
+    rest, so the bits of an example depend on its position in a batch. 3-D convolutions stay there.
     """
     weight, oc = c.weight, c.weight.shape[0]
     missing = MIN_CHANNELS - oc

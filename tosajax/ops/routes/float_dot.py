@@ -1,8 +1,8 @@
-"""Float dots whose rows have the same bits however many rows there are.
+"""Float dots whose rows have the same bits for any number of rows.
 
-XLA:CPU adds up the products of a row in one order as long as the second operand is [N, K] and the
-matrix is neither a vector nor tiny; then an example computes the same alone as in a batch. With
-[K, N], which XLA would make of it in a batch, the order depends on the number of rows.
+XLA:CPU sums the products of a row in a fixed order if the second operand is [N, K] and the first is
+neither a vector nor tiny: an example then has the same bits alone and in a batch. With [K, N], the
+layout that XLA would choose in a batch, the order depends on the number of rows.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-_SMALLEST = 8  # below this in every dimension XLA takes another route
+_SMALLEST = 8  # if all dimensions are smaller, XLA sums in another order
 
 
 def dot_rows(a: jax.Array, b: jax.Array | np.ndarray) -> jax.Array:
-    """float32 [M, K] times [N, K], [M, N]."""
+    """Multiplies float32 [M, K] by [N, K] to [M, N]."""
     m, n = a.shape[0], b.shape[0]
     product = lax.dot_general(
         _at_least(a, 2 if max(b.shape) >= _SMALLEST else _SMALLEST),
@@ -34,7 +34,7 @@ def _at_least(x: jax.Array | np.ndarray, rows: int) -> jax.Array | np.ndarray:
 
 
 def sum_last(x: jax.Array) -> jax.Array:
-    """Sums of float32 over the last axis, which is kept."""
+    """Sums float32 over the last axis, whose size becomes 1."""
     rows = x.reshape(-1, x.shape[-1])
     sums = dot_rows(rows, jnp.ones((2, x.shape[-1]), jnp.float32))[:, :1]
     return sums.reshape(*x.shape[:-1], 1)
@@ -46,11 +46,11 @@ def product(
     a_zp: jax.Array | np.ndarray,
     b_zp: jax.Array | np.ndarray,
 ) -> jax.Array:
-    """Floats [N, H, C] times [N, C, W], in float32; their zero points are 0."""
+    """Multiplies floats [N, H, C] by [N, C, W] in float32; their zero points are 0."""
     del a_zp, b_zp
     a, b = a.astype(jnp.float32), b.astype(jnp.float32)
     if isinstance(b, np.ndarray) and len(b) == 1:
-        # All rows of a batch are multiplied by it at once.
+        # One matrix for the whole batch: all rows are multiplied at once.
         return dot_rows(a[0], jnp.asarray(b[0].T))[None]
     return lax.dot_general(
         a,

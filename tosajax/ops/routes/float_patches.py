@@ -1,7 +1,7 @@
 """Route "float patches": a convolution in float32 as a dot of patches.
 
-GPUs take it for all convolutions: other algorithms there carry an infinity into results that it is
-not part of.
+GPUs use it for all convolutions: other algorithms there spread an infinity to results outside its
+window.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tosajax.ops.routes.operands import Convolution
 
 
 def run(c: Convolution) -> jax.Array:
-    """Floats by floats, in float32."""
+    """Convolves floats, in float32."""
     x, weight = c.x.astype(jnp.float32), c.weight.astype(jnp.float32)
     if math.prod(c.window.size) > loop.MAX_TAPS:
         return convolve_by_taps(x, jnp.moveaxis(weight, 0, -1), c.window, c.spread)

@@ -1,4 +1,4 @@
-"""Convolutions of floats as a sum of one dot for each tap, in a loop; not for CPUs."""
+"""Convolutions of floats as a sum of dots, one for each tap, in a loop; not for CPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tosajax.ops.routes.loop import sum_over
 
 
 def spread_out(x: jax.Array, spread: Sequence[int]) -> jax.Array:
-    """[N, ..., C] with `spread` - 1 zeros between neighbours, by spatial axis; none by default."""
+    """Puts `spread` - 1 zeros between neighbours along each spatial axis of [N, ..., C]."""
     if not spread:
         return x
     config = [(0, 0, 0), *((0, 0, step - 1) for step in spread), (0, 0, 0)]
@@ -25,14 +25,15 @@ def spread_out(x: jax.Array, spread: Sequence[int]) -> jax.Array:
 def convolve_by_taps(
     x: jax.Array, weight: jax.Array, window: Window, spread: Sequence[int] = (), groups: int = 1
 ) -> jax.Array:
-    """A convolution in float32.
+    """Convolves in float32.
 
     Args:
       x: float32, [N, ..., IC].
       weight: float32, [..., IC / groups, OC].
-      window: over the spread and padded input.
-      spread: how far apart the elements of `x` are laid, zeros between them, by axis; else 1.
-      groups: of channels that are convolved apart.
+      window: the window over the spread and padded input.
+      spread: by axis, the distance of the elements of `x` after zeros are put between them;
+        by default 1.
+      groups: the number of groups of channels, which are convolved separately.
 
     Returns:
       float32, [N, ..., OC].

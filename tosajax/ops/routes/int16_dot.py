@@ -1,4 +1,4 @@
-"""int16 dots in int48, held in int64: int16 operands are split into bytes, for int8 dots."""
+"""int16 dots in int48, held in int64: int16 operands are split into bytes for int8 dots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tosajax.ops.routes.operands import INT8_CHUNK
 def dot_int16_int8(
     a: jax.Array, b: jax.Array | np.ndarray, b_zp: jax.Array | np.ndarray, *, b_axis: int = -2
 ) -> jax.Array:
-    """Sums a * (b - b_zp) for int16 `a` and int8 `b`, in int48 held in int64."""
+    """Sums a * (b - b_zp) of int16 `a` and int8 `b`, in int48 held in int64."""
     both = bytes_of(a, -2)
 
     def part(start: int, end: int) -> jax.Array:
@@ -39,14 +39,14 @@ def dot_int16_int8(
 
 
 def dot_int16(a: jax.Array, b: jax.Array) -> jax.Array:
-    """int16 [..., M, K] times int16 [..., K, N], in int48 held in int64."""
+    """Multiplies int16 [..., M, K] by [..., K, N], in int48 held in int64."""
     a_halves, b_halves = bytes_of(a, -2), bytes_of(b, -1)
 
     def part(start: int, end: int) -> jax.Array:
         x, y = a_halves[..., start:end], b_halves[..., start:end, :]
         products, x_sums, y_sums = dot(x, y), sums_of_a(x), sums_of_b(y, -2)
         with _x64.scope():
-            # a = a' + 128 with a' = 256 * high + low, and b = b' + 128.
+            # a = a' + 128 with a' = 256 * high + low, and the same for b.
             def join(value: jax.Array, axis: int) -> jax.Array:
                 high, low = jnp.split(value, 2, axis=axis)
                 return high * np.int64(256) + low
@@ -64,20 +64,20 @@ def product(
     a_zp: jax.Array | np.ndarray,
     b_zp: jax.Array | np.ndarray,
 ) -> jax.Array:
-    """int16 [N, H, C] times int16 [N, C, W], whose zero points are 0."""
+    """Multiplies int16 [N, H, C] by [N, C, W]; the zero points are 0."""
     del a_zp, b_zp
     return dot_int16(a, jnp.asarray(b))
 
 
 def bytes_of(x: jax.Array, axis: int) -> jax.Array:
-    """High and low int8 of int16, one after the other on `axis`: x = 256 * high + low + 128."""
+    """The high and low int8 of int16, concatenated along `axis`: x = 256 * high + low + 128."""
     high = (x >> np.int16(8)).astype(jnp.int8)
     low = ((x & np.int16(0xFF)) - np.int16(128)).astype(jnp.int8)
     return jnp.concatenate([high, low], axis=axis)
 
 
 def _chunked(part: Callable[[int, int], jax.Array], length: int) -> jax.Array:
-    """Adds up `part(start, end)` over shares of an axis in which no int32 sum overflows."""
+    """Sums `part(start, end)` over chunks of an axis, short enough for int32 sums."""
     total = part(0, min(length, INT8_CHUNK))
     for start in range(INT8_CHUNK, length, INT8_CHUNK):
         with _x64.scope():

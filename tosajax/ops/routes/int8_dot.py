@@ -1,4 +1,4 @@
-"""int8 dots by XLA:CPU, which has a fast kernel for them and for almost no others of integers."""
+"""int8 dots on XLA:CPU, which has a fast kernel for them, unlike most dots of integers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...
 
 
 def dot(a: jax.Array, b: jax.Array, *, b_axis: int) -> jax.Array:
-    """int8 [..., M, K] times int8 [..., K, N], or [..., N, K] with b_axis=-1, in int32."""
+    """Multiplies int8 [..., M, K] by [..., K, N], or [..., N, K] if b_axis is -1, in int32."""
     n_axis = -3 - b_axis
     m, n = a.shape[-2], b.shape[n_axis]
-    # A vector takes the slow path, two rows the fast one.
+    # XLA's path for vectors is slow, for two rows fast.
     a = _pad_to_two(a, -2) if m == 1 else a
     b = _pad_to_two(b, n_axis) if n == 1 else b
     result = lax.dot_general(a, b, dimensions(a, b, b_axis), preferred_element_type=jnp.int32)

@@ -1,7 +1,7 @@
-"""Route "loop": patches of as many taps at once as fit into memory, block by block.
+"""Route "loop": patches of a block of taps at a time, as many as fit into memory.
 
-Weights may be traced: their zero point stays, and padding is the zero point of the input. A kernel
-of one block needs no loop, and the route is called "patches", or "dot" with a single tap.
+Weights may be traced: their zero point is not folded, and padding is the zero point of the input. A
+kernel of one block needs no loop; its route is called "patches", or "dot" if it has a single tap.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tosajax.ops.routes.dot import dot_zp
 from tosajax.ops.routes.int16_dot import dot_int16_int8
 from tosajax.ops.routes.operands import Convolution
 
-# Taps and bytes of patches that are laid out at once.
+# The most taps, and the most bytes of patches, in a block.
 MAX_TAPS = 64
 MAX_PATCH_BYTES = 2**28
 
 
 def run(c: Convolution) -> jax.Array:
-    """int8 or int16 by int8."""
+    """Convolves int8 or int16 by int8."""
     x, weight, window, out = c.x, c.weight, c.window, c.out
     block, counts = _block(c), block_counts(c)
-    # Taps that fill up the last blocks: their weight is the zero point, so that they add 0.
+    # Taps that complete the last blocks have the zero point as their weight, so they add 0.
     filled = tuple(n * part for n, part in zip(counts, block, strict=True))
     surplus = [whole - size for whole, size in zip(filled, window.size, strict=True)]
     pads = [
@@ -71,7 +71,7 @@ def sum_over(
     term: Callable[[list[jax.Array], jax.Array], jax.Array],
     dtype: type,
 ) -> jax.Array:
-    """Adds up `term(start, weight)` in a loop over a grid of starts and the rows of `weights`.
+    """Sums `term(start, weight)` in a loop over a grid of starts and the rows of `weights`.
 
     The grid has `counts` points, `steps` apart, in row-major order.
     """
@@ -85,14 +85,14 @@ def sum_over(
         return total + term(start, weight), None
 
     with _x64.scope_of(dtype):
-        # Like a term, so that it varies among the devices of `jax.shard_map` where terms do.
+        # Made like a term, so that it varies over the devices of `jax.shard_map` if terms do.
         starts = [lax.full((), 0, np.int32) for _ in counts]
         total = lax.full_like(jax.eval_shape(term, starts, weights[0]), 0)
         return lax.scan(add, total, (lax.iota(np.int32, math.prod(counts)), weights))[0]
 
 
 def block_counts(c: Convolution) -> list[int]:
-    """Blocks of taps along each axis."""
+    """The number of blocks of taps along each axis."""
     return [-(-size // part) for size, part in zip(c.window.size, _block(c), strict=True)]
 
 
@@ -106,12 +106,12 @@ def why(c: Convolution) -> str:
 
 
 def too_many(taps: int) -> str:
-    """Why taps are not laid out at once."""
+    """Why the taps do not form one block."""
     return f"{taps} taps are too many to lay out at once"
 
 
 def block_of(size: Sequence[int], limit: int) -> tuple[int, ...]:
-    """The largest even share of a kernel that has at most `limit` taps, last axis first."""
+    """The largest equal share of a kernel with at most `limit` taps; fills the last axis first."""
     block = []
     for length in reversed(size):
         count = -(-length // min(length, limit))
@@ -121,18 +121,18 @@ def block_of(size: Sequence[int], limit: int) -> tuple[int, ...]:
 
 
 def _block(c: Convolution) -> tuple[int, ...]:
-    """Taps along each axis that are laid out at once."""
+    """The number of taps of a block along each axis."""
     return block_of(c.window.size, min(MAX_TAPS, max(1, MAX_PATCH_BYTES // _patch_bytes(c))))
 
 
 def _patch_bytes(c: Convolution) -> int:
-    """Bytes of the patches of one tap."""
+    """The size of the patches of one tap, in bytes."""
     elements = c.x.size // max(1, math.prod(c.x.shape[1:-1])) * math.prod(c.out)
     return max(1, elements * c.x.dtype.itemsize)
 
 
 def _weight_blocks(weight: jax.Array, counts: Sequence[int], block: Sequence[int]) -> jax.Array:
-    """[OC, *kernel, IC] as [blocks, OC, taps of a block * IC]."""
+    """Reorders [OC, *kernel, IC] to [blocks, OC, taps of a block * IC]."""
     rank = len(block)
     pairs = [n for pair in zip(counts, block, strict=True) for n in pair]
     split = weight.reshape(weight.shape[0], *pairs, weight.shape[-1])

@@ -25,8 +25,9 @@ class Convolution:
         zero point. A NumPy array is a constant.
       x_zp: the type of x, [1]; 0 unless x is int8.
       weight_zp: the type of weight, [1]; 0 unless it is int8.
-      window: over the spread input.
-      spread: how far apart the elements of x lie, zeros between them, by axis; floats only.
+      window: the window over the spread input.
+      spread: by axis, the distance of the elements of x after zeros are put between them; floats
+        only.
     """
 
     x: jax.Array
@@ -38,19 +39,19 @@ class Convolution:
 
     @property
     def out(self) -> tuple[int, ...]:
-        """The spatial shape of the result, of an input that is not spread."""
+        """The spatial shape of the result, for an input that is not spread."""
         return self.window.out(self.x.shape)
 
     @functools.cached_property
     def known(self) -> np.ndarray | None:
-        """weight - weight_zp where both are constant and it fits int8, and int32 its sums."""
+        """weight - weight_zp as int8, or None: both must be constant and fit; see `why_unknown`."""
         if not (isinstance(self.weight, np.ndarray) and isinstance(self.weight_zp, np.ndarray)):
             return None
         return known_weights(self.weight, self.weight_zp)
 
     @property
     def why_unknown(self) -> str:
-        """Why there are no known weights; "" where there are."""
+        """Why `known` is None; "" if it is not."""
         if not isinstance(self.weight, np.ndarray):
             return "weights not constant"
         if not isinstance(self.weight_zp, np.ndarray):
@@ -59,14 +60,14 @@ class Convolution:
 
 
 def known_weights(weight: np.ndarray, weight_zp: np.ndarray) -> np.ndarray | None:
-    """weight - weight_zp, [OC, ...], where it fits int8, and int32 its sums of products."""
+    """weight - weight_zp, int8 [OC, ...]; None if they do not fit int8 or their sums int32."""
     if why_unknown(weight, weight_zp):
         return None
     return (weight.astype(np.int16) - weight_zp.astype(np.int16)).astype(np.int8)
 
 
 def why_unknown(weight: np.ndarray, weight_zp: np.ndarray) -> str:
-    """Why `known_weights` has none; "" where it has."""
+    """Why `known_weights` returns None; "" if it does not."""
     if (terms := math.prod(weight.shape[1:])) > INT8_CHUNK:
         return f"{terms} terms are too many for sums in int32"
     known = weight.astype(np.int16) - weight_zp.astype(np.int16)

@@ -1,4 +1,4 @@
-"""Route "patches": constant weights times all that each window reads, laid out, as one int8 dot.
+"""Route "patches": one int8 dot of constant weights and patches, the elements of each window.
 
 With a single tap the patches are the input itself, and the route is called "dot".
 """
@@ -16,12 +16,12 @@ from tosajax.ops.routes.operands import Convolution
 
 
 def run(c: Convolution) -> jax.Array:
-    """int8 or int16 by constant weights."""
+    """Convolves int8 or int16 by constant weights."""
     return convolve(c, Kernel(sums, pads=lambda *_: False))
 
 
 def sums(x: jax.Array, weight: jax.Array | np.ndarray, window: Window) -> jax.Array:
-    """int8 [N, IH, IW, IC] by int8 [KH, KW, IC, OC], padding being 0, in int32."""
+    """Convolves int8 [N, IH, IW, IC] by [KH, KW, IC, OC] in int32; padding is 0."""
     oc, out = weight.shape[-1], window.out(x.shape)
     padded = pad_spatial(x, window.pad, jnp.zeros((), jnp.int8))
     total = dot(patches_of(padded, window, out), weight.reshape(-1, oc))

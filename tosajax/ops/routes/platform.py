@@ -1,9 +1,9 @@
 """The platform that a program is traced for, and code that depends on it.
 
-The platform is a context and not an argument because nothing could pass it: operators have the
-signatures of the specification, users call them without one, and gradient rules, loops and
-transformations of JAX stand between `tosajax.lowering`, which has it, and the operators. Code
-reads it while a program is traced: `choose`, `on_cpu` and `ops/_skip.py`.
+The platform is a context variable, because no argument could carry it: operators have the
+signatures of the specification, users call them directly, and gradient rules, loops and JAX's
+transformations stand between `tosajax.lowering`, which knows it, and the operators. It is read
+while a program is traced: by `choose`, `on_cpu` and `ops/_skip.py`.
 
 JAX does not tell traces for different platforms apart: a function that is jitted inside an operator
 takes `current()` as a static argument.
@@ -24,7 +24,7 @@ from jax import lax
 class Platform(NamedTuple):
     """A platform."""
 
-    name: str | None = None  # that of `jax.Device.platform`; None: not known yet
+    name: str | None = None  # as in `jax.Device.platform`; None: not known yet
 
     @property
     def may_be_cpu(self) -> bool:
@@ -55,7 +55,7 @@ def on_cpu(
     cpu: Callable[..., jax.Array],
     other: Callable[..., jax.Array],
 ) -> jax.Array:
-    """`cpu(*operands)` if the program runs on a CPU, else `other(*operands)`.
+    """Returns `cpu(*operands)` if the program runs on a CPU, else `other(*operands)`.
 
     For a platform that is not known yet, the program holds both until it is lowered.
     """

@@ -1,4 +1,4 @@
-"""A route: a way to compute an operator, with its name and the reason to take it."""
+"""A route: one way to compute an operator, with a name and the reason to choose it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_NATIVE = re.compile(r"not native; ([^/();]*)")
 class Route(NamedTuple):
     """A function of an operator's operands.
 
-    A call records name and reason in the names of XLA's steps, where `explain` finds them.
+    A call writes name and reason into the names of XLA's instructions, where `explain` finds them.
     """
 
     name: str  # in lower case
@@ -24,7 +24,7 @@ class Route(NamedTuple):
 
     @property
     def scope(self) -> str:
-        """The name of its steps."""
+        """The name scope of its instructions."""
         return f"route {self.name}; {self.reason}"
 
     def __call__(self, *operands: object) -> jax.Array:
@@ -33,21 +33,21 @@ class Route(NamedTuple):
 
 
 def find(op_name: str) -> tuple[str, str] | None:
-    """The name and reason of the route in the name that XLA gives to a step."""
+    """The name and reason of a route, from the name of an XLA instruction."""
     found = _NAME.search(op_name)
     return (found[1], found[2]) if found else None
 
 
 def not_native(reason: str) -> str:
-    """The scope of an operator that no native kernel computes; see `why_not_native`.
+    """The name scope of an operator without a native kernel; see `why_not_native`.
 
     Args:
-      reason: without parentheses and slashes.
+      reason: text without parentheses and slashes.
     """
     return f"not native; {reason}"
 
 
 def why_not_native(op_name: str) -> str:
-    """Why no native kernel computes an operator, in the name that XLA gives to a step; or ""."""
+    """Why an operator has no native kernel, from the name of an XLA instruction; else ""."""
     found = _NOT_NATIVE.search(op_name)
     return found[1] if found else ""

@@ -178,7 +178,7 @@ class Converter:
         Scales per channel and INT4 are for constants that only one kind of node reads, as weights.
         """
         if name not in self._tensors:
-            self._check_numbers(name)
+            self.check_numbers(name)
             if not self._is_weight_alone(name):
                 dtype = DType.INT8 if spec.dtype is DType.INT4 else spec.dtype
                 spec = dataclasses.replace(spec, dtype=dtype, per_channel=False)
@@ -188,7 +188,8 @@ class Converter:
             self._tensors[name] = self.made(name, recipe, self.dtype(name), shape)
         return self._tensors[name]
 
-    def _check_numbers(self, name: str) -> None:
+    def check_numbers(self, name: str) -> None:
+        """Raises UnsupportedError where a constant is NaN."""
         values = self.constant(name)
         if values is not None and (index := first_nan(values)) is not None:
             at = f" at {index}" if index else ""
@@ -251,7 +252,7 @@ class Converter:
     def made(self, name: str, recipe: Recipe, dtype: DType, shape: Sequence[int]) -> Tensor:
         """A constant that a recipe makes from the parameters."""
         self.recipes[name] = recipe
-        return self.builder.const(np.zeros(tuple(shape), dtype.storage), dtype, name=name)
+        return self.builder.const(dtype.zeros(shape), dtype, name=name)
 
     def zero_point(self, name: str, reader: str) -> Tensor:
         """The zero point of a tensor, for the node that computes `reader`."""
@@ -263,7 +264,7 @@ class Converter:
 
     def zero(self, label: str, dtype: DType) -> Tensor:
         """A zero point of 0."""
-        return self.builder.const(np.zeros(1, dtype.storage), dtype, name=label)
+        return self.builder.const(dtype.zeros((1,)), dtype, name=label)
 
     def bias(
         self,

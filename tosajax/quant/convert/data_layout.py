@@ -23,6 +23,7 @@ def concat(c: Converter, node: Node) -> None:
 
 def pad(c: Converter, node: Node) -> None:
     (input, padding, pad_const), (output,) = node.inputs, node.outputs
+    c.check_numbers(pad_const)
     value = c.factor(pad_const)
     if value is None:
         number = c.align(pad_const, c.owner(input), f"{output}/pad_const")

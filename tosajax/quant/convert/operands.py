@@ -207,7 +207,7 @@ class Writer:
     def _weight(self, operand: Operand) -> str:
         """A constant, rounded in the file."""
         name, dtype = operand.name, operand.storage.dtype
-        values = np.zeros(self._graph.tensors[name].shape or (), dtype.storage)
+        values = dtype.zeros(self._graph.tensors[name].shape or ())
         if name in self._read_as_float:
             stored = self._draft.const(f"{name}/{operand.storage.label}", values, dtype)
         else:

@@ -50,6 +50,16 @@ class Observer(NamedTuple):
       update: (state, x) -> state; x is float32, of any shape.
       qparams: (state, grid, symmetric) -> (scale, zero_point), float32 scalars.
       weighs_integers: `qparams` searches for the best integers, and takes no other grid.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> observer = quant.min_max()
+      >>> state = observer.init()
+      >>> for batch in ([-1, 1], [-3, 2]):
+      ...     state = observer.update(state, jnp.float32(batch))
+      >>> state.low.item(), state.high.item()
+      (-3.0, 2.0)
     """
 
     init: Callable[[], Any]
@@ -121,6 +131,16 @@ def min_max(margin: float = MARGIN) -> Observer:
 
     Args:
       margin: widens it, relative to it.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> observer = quant.min_max(margin=0)
+      >>> state = observer.update(observer.init(), jnp.float32([-1, 0.5]))
+      >>> grid = quant.Grid(jnp.float32(-128), jnp.float32(127))
+      >>> scale, zero_point = observer.qparams(state, grid, True)
+      >>> round(1 / scale.item()), zero_point.item()
+      (127, 0.0)
     """
     return Observer(_no_range, _widen, _bound(_range_qparams, margin))
 
@@ -134,6 +154,16 @@ def moving_average(momentum: float = 0.9, margin: float = MARGIN) -> Observer:
 
     Raises:
       ValueError: the momentum is out of range.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> observer = quant.moving_average(momentum=0.5)
+      >>> state = observer.init()
+      >>> for batch in ([-1, 1], [-3, 3]):
+      ...     state = observer.update(state, jnp.float32(batch))
+      >>> state.low.item(), state.high.item()
+      (-2.0, 2.0)
     """
     if not 0 <= momentum < 1:
         raise ValueError(f"moving_average: momentum is {momentum}, expected [0, 1)")
@@ -151,6 +181,17 @@ def percentile(p: float = 99.9) -> Observer:
 
     Raises:
       ValueError: p is out of range.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> grid = quant.Grid(jnp.float32(-128), jnp.float32(127))
+      >>> values = jnp.append(jnp.linspace(-1, 1, 1000), 100)  # an outlier
+      >>> for observer in (quant.percentile(99), quant.percentile(100)):
+      ...     scale, _ = observer.qparams(observer.update(observer.init(), values), grid, True)
+      ...     print(round(127 * scale.item()))
+      1
+      100
     """
     check_percentile(p)
     return Observer(_no_values, _count, _bound(percentile_qparams, tail(p)))
@@ -177,6 +218,16 @@ def mse(candidates: int = 64) -> Observer:
 
     Raises:
       ValueError: candidates is below 1.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> grid = quant.Grid(jnp.float32(-2), jnp.float32(1))
+      >>> values = jnp.append(jnp.linspace(-1, 1, 1000), 4)
+      >>> observer = quant.mse()
+      >>> scale, _ = observer.qparams(observer.update(observer.init(), values), grid, True)
+      >>> bool(scale < 4)  # saturates the outlier
+      True
     """
     return _searching("mse", _squared_error, candidates)
 
@@ -197,6 +248,16 @@ def entropy(candidates: int = 64) -> Observer:
 
     Raises:
       ValueError: candidates is below 1.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> observer = quant.entropy()
+      >>> state = observer.update(observer.init(), jnp.linspace(-1, 1, 1000))
+      >>> grid = quant.Grid(jnp.float32(-128), jnp.float32(127))
+      >>> scale, zero_point = observer.qparams(state, grid, True)
+      >>> bool(scale * 127 <= 1.001), zero_point.item()
+      (True, 0.0)
     """
     return _searching("entropy", _divergence, candidates)
 

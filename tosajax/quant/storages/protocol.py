@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 
 class Grid(NamedTuple):
-    """The ends of the stored values of a tensor, float32: of integers, all from qmin to qmax."""
+    """The ends of the stored values of a tensor, float32: of integers, all from qmin to qmax.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> grid = quant.Grid(jnp.float32(-128), jnp.float32(127))
+      >>> (grid.qmax - grid.qmin).item()
+      255.0
+    """
 
     qmin: jax.Array
     qmax: jax.Array
@@ -36,6 +44,12 @@ class Storage(Protocol):
       name: in messages and reports.
       is_integer: stored values are the integers of a range of bits. Only integers have zero points,
         bits to choose and to train, and scales in the file of a frozen graph.
+
+    Example:
+      >>> from tosajax import quant
+      >>> storage = quant.QSpec("i8").storage
+      >>> storage.name, storage.is_integer
+      ('INT8', True)
     """
 
     @property
@@ -74,6 +88,12 @@ class OperandStorage(Storage, Protocol):
 
     Attributes:
       label: in names of tensors: "x/float8" is x in that storage.
+
+    Example:
+      >>> from tosajax import quant
+      >>> storage = quant.QSpec("fp8e4m3").storage
+      >>> storage.name, storage.is_integer
+      ('FP8E4M3', False)
     """
 
     @property

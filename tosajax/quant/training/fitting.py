@@ -100,6 +100,18 @@ def fit(
         the parameters are of another model.
       FloatingPointError: the loss is NaN or infinite. States that `on_state` got before are from
         steps with finite losses.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, x, y = np.float32([[1], [3]]), np.float32([[-1, 1]]), np.float32([[2.5]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[x])
+      >>> def loss(outputs, targets):
+      ...     return jnp.mean((outputs[0] - targets) ** 2)
+      >>> trained = quant.fit(model, quant.calibrate(model, [x]), [(x, y)], loss, steps=3)
+      >>> trained.ended, int(trained.state.step)
+      ('steps', 3)
     """
     schedule = Schedule() if schedule is None else schedule
     looks = _Looks(every, patience, evaluate, on_state)

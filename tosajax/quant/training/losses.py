@@ -63,6 +63,14 @@ def distillation(
 
     Raises:
       ValueError: the weight or the temperature is out of range.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> loss = quant.distillation()  # for quant.fit(..., loss, teacher="float")
+      >>> outputs = (jnp.float32([[2, 1, 0]]),)
+      >>> loss(outputs, None, outputs).item() < 1e-6
+      True
     """
     if not 0 <= weight <= 1:
         raise ValueError(f"weight is {weight}, expected a number in [0, 1]")
@@ -91,6 +99,12 @@ def squared_difference(outputs: _Outputs, targets: Any, taught: _Outputs) -> jax
     """A loss for `fit(..., teacher=...)`: the mean squared difference from the teacher's outputs.
 
     Several outputs add up; targets do not count.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> quant.squared_difference((jnp.float32([1, 2]),), None, (jnp.float32([1, 4]),)).item()
+      2.0
     """
     del targets
     parts = [jnp.square(y - t).mean() for y, t in zip(outputs, taught, strict=True)]

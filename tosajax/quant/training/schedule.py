@@ -43,6 +43,12 @@ class Schedule:
 
     Raises:
       ValueError: a number is out of range.
+
+    Example:
+      >>> from tosajax import quant
+      >>> schedule = quant.Schedule(observe=100, extra_bits=lambda step: 4 - step / 125)
+      >>> schedule.observe
+      100
     """
 
     observe: int = 0

@@ -45,7 +45,13 @@ class FitState:
 
 @dataclasses.dataclass(frozen=True)
 class FitRow:
-    """The training up to a step: the mean loss since the row before, and the score."""
+    """The training up to a step: the mean loss since the row before, and the score.
+
+    Example:
+      >>> from tosajax import quant
+      >>> quant.FitRow(step=100, loss=0.5, score=None)
+      FitRow(step=100, loss=0.5, score=None)
+    """
 
     step: int
     loss: float

@@ -58,6 +58,22 @@ def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransform
 
     Raises:
       ImportError: optax is not installed.
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> import optax
+      >>> from tosajax import quant
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> optimizer = quant.relative(optax.sgd(1e6))
+      >>> state = optimizer.init(params)
+      >>> gradients = jax.tree.map(jnp.ones_like, params)
+      >>> updates, state = optimizer.update(gradients, state, params)
+      >>> bool(optax.apply_updates(params, updates)["qparams"]["x"].scale > 0)
+      True
     """
     optax = import_optax()
     inner = optax.with_extra_args_support(optimizer)
@@ -178,6 +194,19 @@ def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
     Raises:
       ValueError: `least` is out of range, or there are no scales (of a lifted model, whose
         changes of scales may have either sign).
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> stepped = jax.tree.map(lambda x: x - 1, params)  # scales below 0
+      >>> projected = quant.project(stepped, params)
+      >>> bool(projected["qparams"]["x"].scale == params["qparams"]["x"].scale / 2)
+      True
     """
     if not 0 < least <= 1:
         raise ValueError(f"least is {least}, expected a number in (0, 1]")

@@ -43,6 +43,15 @@ def bias_correct(
       UnsupportedError: a bias is inside a loop or a branch.
       ValueError: a model of FP8, whose sums are floats, or without a float graph; the parameters
         are of another model; or there are no examples, or one is NaN or infinite.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> params = quant.bias_correct(model, quant.calibrate(model, [example]), [example])
+      >>> [correction.shape for correction in params["corrections"].values()]
+      [(2,)]
     """
     model = prepared(model)
     batches = examples(model, params, batches, allow_nan=allow_nan)

@@ -40,6 +40,16 @@ def with_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Arra
       TypeError: the bits are not by tensor name.
       ValueError: a tensor has no scale of its own, no bits to choose, or not as many bits; or the
         parameters are of another model.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> params = quant.with_bits(model, params, {name: 4 for name in model.weights})
+      >>> quant.mean_bits(model, params).item()
+      4.0
     """
     check_type("model", model, QModel, "a QModel, from `prepare`")
     check_type("bits", bits, Mapping, "a dictionary of bits by tensor name")
@@ -91,7 +101,17 @@ def of_same_range(qparams: QParams, bits: jax.Array) -> QParams:
 
 
 def mean_bits(model: QModel, params: Params) -> jax.Array:
-    """Bits per weight, over all constants that are quantized; its gradient is a price of bits."""
+    """Bits per weight, over all constants that are quantized; its gradient is a price of bits.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> quant.mean_bits(model, params).item()
+      8.0
+    """
     sizes = {name: params["values"][name].size for name in model.weights}
     total = jnp.zeros((), jnp.float32)
     for name, size in sizes.items():
@@ -119,6 +139,12 @@ def allocate_bits(
 
     Raises:
       ValueError: nothing is within the budget.
+
+    Example:
+      >>> from tosajax import quant
+      >>> scores = {"a": {4: 0.5, 8: 0.0}, "b": {4: 0.1, 8: 0.0}}
+      >>> quant.allocate_bits(scores, 1200, lambda name, bits: 100 * bits)
+      {'a': 8, 'b': 4}
     """
     least = sum(min(cost(name, b) for b in choices) for name, choices in scores.items())
     front = _front(scores, cost, budget * (1 + 1e-9))
@@ -146,6 +172,12 @@ def pareto(
 
     Raises:
       ValueError: fewer than two points.
+
+    Example:
+      >>> from tosajax import quant
+      >>> scores = {"a": {4: 0.5, 8: 0.0}, "b": {4: 0.1, 8: 0.0}}
+      >>> quant.pareto(scores, lambda name, bits: 100 * bits)
+      [{'a': 4, 'b': 4}, {'a': 8, 'b': 4}, {'a': 8, 'b': 8}]
     """
     if points < 2:
         raise ValueError(f"points is {points}, expected at least 2")

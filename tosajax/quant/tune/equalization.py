@@ -38,6 +38,15 @@ def equalize(
     Raises:
       TypeError: an argument is of another type.
       ValueError: the model has no float graph; or a value has no tensor, another shape, or is NaN.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> a, b = np.float32([[1, 50], [2, 200]]), np.float32([[2], [2]])
+      >>> model = quant.prepare(lambda x: (x @ a) @ b, example_args=[np.zeros((1, 2), np.float32)])
+      >>> values = quant.equalize(model)
+      >>> [round(np.abs(values[name]).max().item(), 3) for name in model.weights]
+      [20.0, 20.0]
     """
     model = not_lifted(model)
     known = known_values(model, values)
@@ -80,6 +89,15 @@ def smooth(
       TypeError: an argument, or an example, is of another type.
       ValueError: the model has no float graph; a value has no tensor, another shape, or is NaN;
         the strength is out of range; or there are no examples, or one is NaN or infinite.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> a, b = np.float32([[1, 100], [2, 200]]), np.float32([[1], [2]])
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: (x @ a) @ b, example_args=[example])
+      >>> values = quant.smooth(model, [example])
+      >>> params = quant.calibrate(model, [example], values=values)
     """
     model = not_lifted(model)
     known = known_values(model, values)

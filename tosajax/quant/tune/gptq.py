@@ -63,6 +63,16 @@ def gptq(
       ValueError: a name is not of such a weight; the damping is not positive; the model is of FP8,
         or has no float graph; the parameters are of another model; or there are no examples, or one
         is NaN or infinite.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w = np.float32([[1, -2], [3, 4]])
+      >>> examples = [np.float32([[-1, 1]]), np.float32([[2, 0.5]])]
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[examples[0]])
+      >>> params = quant.gptq(model, quant.calibrate(model, examples), examples)
+      >>> [name in params["corrections"] for name in model.weights]
+      [True]
     """
     model = prepared(model)
     found = examples(model, params, batches, allow_nan=allow_nan)

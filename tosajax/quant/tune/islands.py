@@ -38,6 +38,17 @@ def with_rules(
       UnsupportedError: TOSA has no operator of these types.
       ValueError: the parameters are of another model; the model is of FP8 or from `lift`; the
         pattern of a rule is found in no name; or a rule asks for FP8.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> rules = [quant.rule("output", act=quant.QSpec("i16"))]
+      >>> model, params = quant.with_rules(model, params, rules)
+      >>> [tensor.dtype.name for tensor in model.graph.output_tensors]
+      ['INT16']
     """
     message = "rules for a model that is not of integers from a float graph"
     check_type("model", model, QModel, "a QModel, from `prepare`")

@@ -39,6 +39,11 @@ class BitChoice:
       bits: by tensor.
       cost: the sum over all tensors.
       loss: with fake quantization.
+
+    Example:
+      >>> from tosajax import quant
+      >>> quant.BitChoice({"conv1": 4, "conv2": 8}, cost=1200.0, loss=0.1).bits["conv1"]
+      4
     """
 
     bits: Mapping[str, int]
@@ -99,6 +104,15 @@ def storage_cost(model: QModel) -> Cost:
 
     TOSA stores 4 bits or fewer in INT4 where a convolution of INT4 weights reads them; all else
     takes whole bytes.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> cost = quant.storage_cost(model)
+      >>> [cost(name, bits) for name in model.weights for bits in (4, 8)]
+      [16.0, 32.0]
     """
     model = prepared(model, "storage_cost of a model without a float graph")
     sizes = {n: math.prod(t.shape or ()) for n, t in all_tensors(model.graph).items()}
@@ -154,6 +168,16 @@ def mixed_precision(
       ValueError: the model is of FP8 or from `lift`; the parameters are of another model; bits are
         out of range; an example is NaN or infinite; or the cheapest choice costs more than the
         budget.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> found = quant.mixed_precision(model, params, example, budget=60)
+      >>> found.choice.cost <= 60
+      True
     """
     message = "mixed_precision of a model that is not of integers from a float graph"
     model = prepared(model, message, of_integers=True)

@@ -85,6 +85,14 @@ def reconstruct(
       ValueError: a number is out of range; an end is not a tensor that blocks may end in; the model
         is of FP8, or has no float graph; the parameters are of another model; or there are no
         examples, or one is NaN or infinite.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> params = quant.reconstruct(model, params, [example], steps=1)
     """
     optax = import_optax()
     model = prepared(model)

@@ -101,6 +101,16 @@ def rescue(
       ValueError: the model is of FP8 or from `lift`; the parameters are of another model; a name
         is not of an INT8 activation; an example is NaN or infinite; or the loss with all of the
         tensors lifted is above the budget.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: (x @ w) @ w, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> found = quant.rescue(model, params, example, budget=1.0)  # INT8 is within
+      >>> found.lifted, found.candidates, found.after <= 1.0
+      ((), 1, True)
     """
     message = "rescue of a model that is not of integers from a float graph"
     model = prepared(model, message, of_integers=True)

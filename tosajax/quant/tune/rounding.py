@@ -57,6 +57,16 @@ def learned_rounding(
       TypeError: an argument, or an example, is of another type.
       ValueError: there are no examples, or one is NaN or infinite; the model has no float graph;
         or the parameters are of another model.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> params = quant.learned_rounding(model, params, [example], steps=2)
+      >>> [name in params["corrections"] for name in model.weights]
+      [True]
     """
     optax = import_optax()
     model = prepared(model)

@@ -55,6 +55,16 @@ def sensitivity(
       TypeError: an argument is of another type.
       ValueError: the metric or a tensor is unknown, or "fisher" has no loss; the model has no
         float graph; the parameters are of another model; or an example is NaN or infinite.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> (growth,) = quant.sensitivity(model, params, example, bits=[2, 8]).values()
+      >>> growth[2] > growth[8]
+      True
     """
     message = "sensitivity of a model without a float graph, expected one of `prepare`"
     model = prepared(model, message)

@@ -44,6 +44,15 @@ def estimate_norms(
       TypeError: an argument, or an example, is of another type.
       ValueError: the model keeps no batch norms; the parameters are of another model; or there are
         no examples, or one is NaN or infinite.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, x = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1], [1, 2], [0, 3]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[x], batch_norms=".")
+      >>> params = quant.estimate_norms(model, quant.calibrate(model, [x]), [x])
+      >>> [norm.mean.shape for norm in params["norms"].values()]
+      [(2,)]
     """
     model = prepared(model)
     batches = examples(model, params, batches, allow_nan=allow_nan)

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-# The modules here import from it, and it imports their functions: it has to start first.
+# The import comes first: modules here import from `layers`, which imports their functions.
 import tosajax.hifi.layers  # noqa: F401

@@ -1,4 +1,4 @@
-"""The six C functions of a layer, made from its declaration, and the handles that they take."""
+"""Makes the six C functions of a layer from its declaration, and defines their handles."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ class Layer(Protocol):
 
 @dataclasses.dataclass(eq=False)
 class Handle:
-    """Persistent memory, and the layer that lives in it.
+    """Persistent memory, and its layer.
 
-    The library keeps its layer in the memory itself. Here it is beside the memory, of which the
-    functions only check address and size.
+    The library stores a layer in the memory itself. Here the layer is a separate object; functions
+    only check the memory's address and size.
 
     Args:
-      memory: bytes, as many as get_persistent_fast returns.
-      activation: how sigmoid and tanh are computed; see `kernels.activations`.
-      layer: set by init functions.
+      memory: an array of as many bytes as get_persistent_fast returns.
+      activation: the method of computing sigmoid and tanh; see `kernels.activations`.
+      layer: the layer, set by the init function.
 
     Raises:
-      TypeError: memory that is not a NumPy array.
+      TypeError: `memory` is not a NumPy array.
     """
 
     memory: np.ndarray
@@ -88,14 +88,14 @@ class Handle:
 
 @dataclasses.dataclass(frozen=True)
 class Declaration(Generic[Config]):
-    """A layer, for its C functions.
+    """The declaration of a layer, from which its C functions are made.
 
     Args:
-      name: such as "GRU".
+      name: the layer's name, such as "GRU".
       config: the class of its configurations.
-      persistent: bytes of persistent memory.
-      scratch: bytes of scratch memory.
-      start: the layer as `init` sets it up.
+      persistent: function that returns the bytes of persistent memory.
+      scratch: function that returns the bytes of scratch memory.
+      start: function that makes an initialized layer.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Declaration(Generic[Config]):
     start: Callable[[Config, Activation], Layer]
 
     def check(self, config: Config | Pointer | None) -> ErrorCode:
-        """Checks a configuration, or the target of a Pointer."""
+        """Checks a configuration, or the target of a Pointer; returns a code."""
         known = target_of(config)
         if known is None:
             return ErrorCode.FATAL_MEM_ALLOC
@@ -114,7 +114,12 @@ class Declaration(Generic[Config]):
         return ErrorCode.NO_ERROR if fault is None else fault.code
 
     def layer_of(self, handle: Handle | None) -> Layer:
-        """The layer of a handle, after `init`."""
+        """The layer of an initialized handle.
+
+        Raises:
+          RuntimeError: the handle does not have a layer of this kind.
+          TypeError: `handle` is not a Handle.
+        """
         if not isinstance(handle, Handle):
             raise wrong_type(self.name, "handle", handle, "Handle")
         layer = handle.layer
@@ -126,7 +131,7 @@ class Declaration(Generic[Config]):
 
 
 def functions(layer: Declaration[Config]):
-    """The C functions of a layer, in the order in which programs call them."""
+    """Makes the C functions of a layer, in the order in which programs call them."""
     return (
         _bound(_get_persistent_fast, layer),
         _bound(_get_scratch_fast, layer),
@@ -138,30 +143,30 @@ def functions(layer: Declaration[Config]):
 
 
 def _get_persistent_fast(layer: Declaration[Config], config: Config | Pointer | None) -> int:
-    """Bytes of persistent memory, or a code below 0."""
+    """Returns the bytes of persistent memory, or a negative error code."""
     return layer.check(config) or layer.persistent(target_of(config))
 
 
 def _get_scratch_fast(layer: Declaration[Config], config: Config | Pointer | None) -> int:
-    """Bytes of scratch memory, or a code below 0."""
+    """Returns the bytes of scratch memory, or a negative error code."""
     return layer.check(config) or layer.scratch(target_of(config))
 
 
 def _init(
     layer: Declaration[Config], handle: Handle | None, config: Config | Pointer | None
 ) -> ErrorCode:
-    """Sets a layer up: its state is 0, its weights are to be set.
+    """Initializes a layer: its state is 0, its weights are not set.
 
     Args:
-      handle: with the memory that get_persistent_fast asks for.
+      handle: a handle with as much memory as get_persistent_fast returns.
       config: the configuration, or a Pointer to it.
 
     Returns:
-      A code.
+      An error code.
 
     Raises:
-      TypeError: a configuration of another layer.
-      ValueError: a handle of too little memory.
+      TypeError: the configuration is for a different layer.
+      ValueError: the handle has too little memory.
     """
     if handle is not None:
         check_type(layer.name, "handle", handle, Handle)
@@ -182,17 +187,17 @@ def _set_config(
     """Sets a parameter.
 
     Args:
-      handle: of a layer.
+      handle: the layer's handle.
       param_id: a `{layer}Param`, which describes `params`.
       params: the parameter; a structure, or a Pointer to it.
 
     Returns:
-      A code; unless it is 0, nothing has changed.
+      An error code; unless it is 0, nothing has changed.
 
     Raises:
-      RuntimeError: a handle that does not hold a {layer}.
-      TypeError: a parameter of another type.
-      ValueError: memory of too few elements.
+      RuntimeError: the handle does not have a {layer}.
+      TypeError: the parameter has the wrong type.
+      ValueError: the memory has too few elements.
     """
     error = check_pointers((handle, BUFFER), (params, STRUCT))
     return error or layer.layer_of(handle).set(integer(layer.name, "param_id", param_id), params)
@@ -204,17 +209,17 @@ def _get_config(
     """Reads a parameter.
 
     Args:
-      handle: of a layer.
+      handle: the layer's handle.
       param_id: a `{layer}Param`, which describes `params`.
-      params: memory for a state; for all else a Pointer, to which the result is written.
+      params: memory for a state; for other parameters a Pointer, whose target the result becomes.
 
     Returns:
-      A code.
+      An error code.
 
     Raises:
-      RuntimeError: a handle that does not hold a {layer}.
-      TypeError: `params` that the result cannot be written to.
-      ValueError: memory of too few elements.
+      RuntimeError: the handle does not have a {layer}.
+      TypeError: the result cannot be written to `params`.
+      ValueError: the memory has too few elements.
     """
     error = check_pointers((handle, BUFFER), (params, STRUCT))
     return error or layer.layer_of(handle).get(integer(layer.name, "param_id", param_id), params)
@@ -232,23 +237,24 @@ def _process(
     """Computes one output.
 
     Args:
-      handle: of a layer.
-      scratch: memory, which stays as it is.
-      input: memory of the input, in the type and the shape of the configuration.
+      handle: the layer's handle.
+      scratch: scratch memory, which is not written.
+      input: memory of the input, with the type and shape of the configuration.
       output: memory for the output.
-      p_in_shape: of a recurrent layer a Pointer to a VECTOR of in_feats or more, which becomes
-        in_feats; of a CNN the shape of the configuration, or a Pointer to it.
-      p_out_shape: of a recurrent layer a Pointer to a VECTOR of out_feats or more, which becomes
-        out_feats; of a CNN a Pointer, to which the shape of the output is written, or a shape of
-        zeros where the library's kernels reject their arguments.
+      p_in_shape: for a recurrent layer a Pointer to a VECTOR of in_feats or more, whose length
+        becomes in_feats; for a CNN the shape in the configuration, or a Pointer to it.
+      p_out_shape: for a recurrent layer a Pointer to a VECTOR of out_feats or more, whose length
+        becomes out_feats; for a CNN a Pointer, whose target becomes the shape of the output, or a
+        shape of zeros if the library's kernels reject their arguments.
 
     Returns:
-      A code. Weights that are not set give FATAL_MEM_ALLOC; the library's output is undefined.
+      An error code: FATAL_MEM_ALLOC if weights are not set, where the library's output is
+      undefined.
 
     Raises:
-      RuntimeError: a handle that does not hold a {layer}.
-      TypeError: memory of another type.
-      ValueError: memory of too few elements.
+      RuntimeError: the handle does not have a {layer}.
+      TypeError: memory has the wrong type.
+      ValueError: memory has too few elements.
     """
     check_memory("scratch", scratch)
     memories = ((x, BUFFER) for x in (handle, scratch, input, output))
@@ -259,12 +265,12 @@ def _process(
 def _bound(
     function: Callable[Concatenate[Declaration[Config], P], Result], layer: Declaration[Config]
 ) -> Callable[P, Result]:
-    """A function of one layer, with the name that it has in C."""
+    """Binds a function to a layer, and gives it its name in C."""
     whole = inspect.signature(function)
     signature = whole.replace(parameters=list(whole.parameters.values())[1:])
 
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-        # First, so that errors are about the arguments of C.
+        # Binds first, so that errors name the arguments of the C function.
         signature.bind(*args, **kwargs)
         return function(layer, *args, **kwargs)
 

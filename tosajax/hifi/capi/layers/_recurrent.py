@@ -1,4 +1,4 @@
-"""The C functions of the recurrent layers, made from a `Recurrent`."""
+"""Makes the C functions of the recurrent layers from a `Recurrent`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tosajax.hifi.kernels._padding import round_up
 from tosajax.hifi.layers._recurrent import RecurrentConfig
 from tosajax.hifi.layers.shape import UNKNOWN, Shape, ShapeType, Vector, matrix, vector
 
-# Version 1.3 adds these elements, not bytes, to each row in memory if pad is 1.
+# The elements (not bytes) that version 1.3 adds to each row in memory if pad is 1.
 _PADDING = 16
 _Config = TypeVar("_Config", bound=RecurrentConfig)
 
@@ -36,8 +36,8 @@ class Coefficients(NamedTuple):
     """A pointer to a matrix or a bias, and its shape.
 
     Args:
-      data: int16 or int8; if pad is 1, 16 elements of padding follow each row of a matrix.
-      shape: without the padding.
+      data: memory of int16 or int8; if pad is 1, 16 elements of padding follow each row.
+      shape: the shape without the padding.
     """
 
     data: Memory = None
@@ -49,19 +49,19 @@ NULL = Coefficients()
 
 @dataclasses.dataclass(frozen=True)
 class Recurrent(Generic[_Config]):
-    """A recurrent layer, for its C functions.
+    """The declaration of a recurrent layer, from which its C functions are made.
 
     Args:
-      name: as in the names of error codes.
+      name: the name in error codes.
       config: the class of its configurations.
       weights: the NamedTuple of its matrices and biases.
-      gates: for each gate the matrix of the input, the matrix of the state, and the bias.
-      init: makes the first state.
-      step: computes an output.
-      contexts: the parameters that hold a state, each with its field.
-      structures: the parameters that hold weights, each with its NamedTuple of Coefficients.
-      lengths: the parameters that are shapes, each with the field of its length.
-      persistent: bytes of persistent memory besides the state.
+      gates: for each gate the names of the input's matrix, the state's matrix, and the bias.
+      init: function that makes the initial state.
+      step: function that computes an output.
+      contexts: the parameters for states, with the name of the state's field.
+      structures: the parameters for weights, with their NamedTuple of Coefficients.
+      lengths: the parameters that are shapes, with the name of the length's field.
+      persistent: bytes of persistent memory in addition to the state.
     """
 
     name: str
@@ -76,13 +76,13 @@ class Recurrent(Generic[_Config]):
     persistent: int
 
     def functions(self):
-        """The C functions; see `_functions.functions`."""
+        """Makes the C functions; see `_functions.functions`."""
         return functions(
             Declaration(self.name, self.config, self._persistent, _scratch, self._start)
         )
 
     def pointers(self, config: _Config, weights: Any) -> tuple[Any, ...]:
-        """The structures of pointers to weights, laid out in memory by a configuration."""
+        """Makes the structures of pointers to weights, with the configuration's memory layout."""
         function = f"{self.name.lower()}_pointers"
         check_type(function, "config", config, self.config)
         check_type(function, "weights", weights, self.weights)
@@ -120,11 +120,11 @@ class _Layer(Generic[_Config]):
     """A layer in persistent memory.
 
     Args:
-      kind: GRU or LSTM.
-      config: as it was initialized.
-      activation: how sigmoid and tanh are computed.
-      state: a tuple of NumPy arrays.
-      structures: its pointers, or null pointers, by parameter.
+      kind: the declaration of GRU or LSTM.
+      config: the configuration passed to init.
+      activation: the method of computing sigmoid and tanh.
+      state: a NamedTuple of NumPy arrays.
+      structures: the structures of pointers, or of null pointers, by parameter.
     """
 
     kind: Recurrent[_Config]
@@ -161,7 +161,7 @@ class _Layer(Generic[_Config]):
             return ErrorCode.NO_ERROR
         if param_id in self.structures:
             known = self.structures[param_id]
-            # The library keeps pointers, but no shapes.
+            # The library stores pointers, but not shapes.
             found = type(known)(*(Coefficients(x.data) for x in known))
         elif param_id in self.kind.lengths:
             found = vector(getattr(self.config, self.kind.lengths[param_id]))
@@ -193,19 +193,19 @@ class _Layer(Generic[_Config]):
         return ErrorCode.NO_ERROR
 
     def _context(self, field: str, params: Params) -> np.ndarray:
-        """The memory that a state is read from, or written to."""
+        """Checks the memory from which a state is read, or to which it is written."""
         now = getattr(self.state, field)
         return elements("params", params, now.dtype, now.size)
 
     def _fits(self, name: str, found: Shape) -> bool:
-        """Whether a shape is that of a weight; the library does not count vectors."""
+        """Whether a shape matches a weight's; the library ignores n_shapes of vectors."""
         size = self.kind.shape_of(self.config, name)
         wanted = vector(*size) if len(size) == 1 else matrix(*size)
         counts = len(size) == 1 or found.n_shapes == 1
         return counts and (found.shape_type, found.dim) == (wanted.shape_type, wanted.dim)
 
     def _weights(self) -> Any:
-        """The weights that pointers lead to, and None where one is NULL."""
+        """Reads the weights from memory; None if a pointer is NULL."""
         kind, given = self.kind, {}
         for structure in self.structures.values():
             given |= structure._asdict()
@@ -221,7 +221,7 @@ class _Layer(Generic[_Config]):
         return kind.weights(*map(of, kind.weights._fields))
 
     def _process_shapes(self, p_in_shape: object, p_out_shape: object) -> ErrorCode:
-        """Checks the lengths of vectors, and reduces them to those of the configuration."""
+        """Checks the lengths of vectors, and sets them to in_feats and out_feats."""
         config = self.config
         names = {"p_in_shape": p_in_shape, "p_out_shape": p_out_shape}
         given = [pointer(name, p) for name, p in names.items()]
@@ -250,7 +250,7 @@ def _layout(config: RecurrentConfig, shape: tuple[int, ...]) -> Layout:
 
 
 def _structure(kind: type, params: Params) -> Any:
-    """The structure of pointers that `params` is, or leads to."""
+    """Returns the structure of pointers `params`, or the target of the Pointer `params`."""
     found = target_of(params)
     if not isinstance(found, kind):
         raise TypeError(f"params is {type(found).__name__}, expected {kind.__name__}")
@@ -262,7 +262,7 @@ def _structure(kind: type, params: Params) -> Any:
 
 @functools.cache
 def _compiled(step: Any, config: Any, known: str | None) -> Callable[..., Any]:
-    """A step with an activation by its name, or by coefficients, which may be arrays."""
+    """Compiles a step; the activation is the static name `known`, or traced coefficients."""
 
     def run(weights: Any, state: Any, x: Any, coefficients: Any) -> Any:
         return step(config, weights, state, x, activation=known or coefficients)

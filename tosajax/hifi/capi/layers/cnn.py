@@ -1,6 +1,6 @@
 """The C functions of the CNN layer (guide 4.3.3), xa_nnlib_cnn_*, which return codes.
 
-The bytes of scratch memory are the library's number for CONV1D_STD only.
+The number of bytes of scratch memory equals the library's only for CONV1D_STD.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ _NO_SHAPE = Shape(n_shapes=0, shape_offset=0)
 class CNNParam(enum.IntEnum):
     """The parameters of set_config and get_config; the shapes can only be read.
 
-    KERNEL and BIAS are tuples of memory: of the standard convolution, or of the depthwise and the
-    pointwise one. `cnn_pointers` makes them. Reading BIAS gives the kernels, as in the library.
+    KERNEL and BIAS are tuples of memory: for the standard convolution, or for the depthwise and the
+    pointwise convolution. `cnn_pointers` makes them. Reading BIAS returns the kernels, as in the
+    library.
     """
 
     KERNEL = 1
@@ -58,7 +59,7 @@ class CNNParam(enum.IntEnum):
 def cnn_pointers(
     config: CNNConfig, weights: CNNWeights
 ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """The parameters KERNEL and BIAS for weights, kernels laid out in memory by `config`."""
+    """Makes the parameters KERNEL and BIAS from weights, with the memory layout of `config`."""
     check_type("cnn_pointers", "config", config, CNNConfig)
     check_type("cnn_pointers", "weights", weights, CNNWeights)
     layouts = _layouts(config)
@@ -73,9 +74,9 @@ class _Layer:
     """A layer in persistent memory.
 
     Args:
-      config: as it was initialized.
-      kernels: pointers to the standard kernel, or to the depthwise and the pointwise one.
-      biases: the same.
+      config: the configuration passed to init.
+      kernels: pointers to the standard kernel, or to the depthwise and the pointwise kernel.
+      biases: pointers to the biases, in the same order.
     """
 
     config: CNNConfig
@@ -140,7 +141,7 @@ class _Layer:
         return ErrorCode.NO_ERROR
 
     def _weights(self) -> CNNWeights:
-        """The weights that pointers lead to."""
+        """Reads the weights from memory."""
         types, weights = cnn.types_of(self.config), {}
         stages = zip(STAGES, _layouts(self.config), self.kernels, self.biases, strict=False)
         for (kernel, bias), layout, of_kernel, of_bias in stages:
@@ -155,7 +156,7 @@ def _start(config: CNNConfig, _: Activation) -> _Layer:
 
 
 def _layouts(config: CNNConfig) -> tuple[Layout, ...]:
-    """How the kernels of each convolution lie in memory."""
+    """The memory layout of the kernels of each convolution."""
     _, shapes = cnn.array_shapes(config)
     if config.algo == Algo.CONV2D_DS:
         depthwise, pointwise = shapes

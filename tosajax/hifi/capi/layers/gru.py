@@ -14,7 +14,7 @@ class GRUParam(enum.IntEnum):
     """The parameters of set_config and get_config; the shapes can only be read.
 
     RESTORE_CONTEXT is int16 memory of out_feats elements, which is copied; WEIGHT and BIAS are
-    GRUMatrixPointers and GRUBiasPointers, which are read without their shapes.
+    GRUMatrixPointers and GRUBiasPointers; get_config returns these without shapes.
     """
 
     RESTORE_CONTEXT = 0
@@ -68,6 +68,6 @@ GRU = Recurrent(
 def gru_pointers(
     config: GRUConfig, weights: GRUWeights
 ) -> tuple[GRUMatrixPointers, GRUBiasPointers]:
-    """The parameters WEIGHT and BIAS for weights, laid out in memory by `config`."""
+    """Makes the parameters WEIGHT and BIAS from weights, with the memory layout of `config`."""
     matrices, biases = GRU.pointers(config, weights)
     return matrices, biases

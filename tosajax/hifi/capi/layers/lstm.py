@@ -14,8 +14,8 @@ class LSTMParam(enum.IntEnum):
     """The parameters of set_config and get_config; the shapes can only be read.
 
     RESTORE_CONTEXT_OUTPUT and RESTORE_CONTEXT_CELL are memory of out_feats elements, int16 and
-    int32, which is copied; WEIGHT and BIAS are LSTMMatrixPointers and LSTMBiasPointers, which are
-    read without their shapes. Version 1.3 does not have CELL_SHAPE.
+    int32, which is copied; WEIGHT and BIAS are LSTMMatrixPointers and LSTMBiasPointers; get_config
+    returns these without shapes. Version 1.3 does not support CELL_SHAPE.
     """
 
     RESTORE_CONTEXT_OUTPUT = 0
@@ -77,6 +77,6 @@ LSTM = Recurrent(
 def lstm_pointers(
     config: LSTMConfig, weights: LSTMWeights
 ) -> tuple[LSTMMatrixPointers, LSTMBiasPointers]:
-    """The parameters WEIGHT and BIAS for weights, laid out in memory by `config`."""
+    """Makes the parameters WEIGHT and BIAS from weights, with the memory layout of `config`."""
     matrices, biases = LSTM.pointers(config, weights)
     return matrices, biases

@@ -14,5 +14,5 @@ def xa_nnlib_get_lib_version_string() -> str:
 
 
 def xa_nnlib_get_lib_api_version_string() -> str:
-    """The version of its interface."""
+    """The version of the library's interface."""
     return "1.0"

@@ -1,7 +1,7 @@
 """The rules that upgrade operators, by chapter of the specification.
 
-A rule is found by name: that of CONV2D is `rules.conv.conv2d`. Operators without a rule are kept
-as they are.
+A rule is found by name: `rules.conv.conv2d` upgrades CONV2D. Operators without a rule are kept
+unchanged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _CHAPTERS = {
         variable,
     )
 }
-# Operators that 1.0 does not have; the others compute shapes.
+# The chapter of an operator that 1.0 does not have; all others of them compute shapes.
 _REMOVED = {"FULLY_CONNECTED": "conv"}
 
 
@@ -61,7 +61,7 @@ def rule_of(step: Step) -> Rule:
     """The rule of a node's operator.
 
     Raises:
-      UnsupportedError: it makes a shape in a way that cannot be folded.
+      UnsupportedError: the node computes a shape and cannot be folded.
     """
     op = step.node.op
     if step.node.outputs and step.old(step.output).dtype == "SHAPE":

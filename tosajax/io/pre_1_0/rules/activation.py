@@ -13,7 +13,7 @@ from tosajax.spec import NanMode
 
 
 def clamp(step: Step) -> None:
-    """One pair of bounds, of the tensor's type."""
+    """Upgrades CLAMP: one pair of bounds, of the tensor's type, replaces two."""
     x = step.input(0)
     dtype = step.dtype(x)
     if dtype.is_float:
@@ -31,10 +31,10 @@ def _float_bound(bound: float, dtype: DType) -> Any:
 
 
 def _integer_bound(name: str, bound: int, dtype: DType) -> Any:
-    """The bound, or the end of the type where it lies beyond and so bounds nothing.
+    """Clips a bound to the range of the type; a bound outside it has no effect.
 
     Raises:
-      FormatError: no value of the type is within the bound.
+      FormatError: no value of the type satisfies the bound.
     """
     lowest, highest = dtype.limits()
     if bound > highest if name == "min_int" else bound < lowest:

@@ -1,4 +1,4 @@
-"""Rules of "Control Flow Operators": graphs have other names for the attributes."""
+"""Rules of "Control Flow Operators": the attributes that name graphs are renamed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tosajax.io.pre_1_0.step import Step
 
 
 def cond_if(step: Step) -> None:
-    """The condition may have rank 0, too."""
+    """Upgrades COND_IF; a condition of rank 0 stays legal."""
     then_graph, else_graph = step.get("then_branch"), step.get("else_branch")
     step.emit("COND_IF", step.node.inputs, then_graph=then_graph, else_graph=else_graph)
 

@@ -1,8 +1,8 @@
 """Rules of "Tensor Operators", convolutions.
 
-Zero points become inputs, and the accumulator, which followed from the types, an attribute.
-1.0 has no convolution of FP16 or BF16 with FP32 output. One of FP32 multiplies and adds up the same
-numbers: the inputs and weights are exact in FP32, and so is each product.
+Zero points become inputs, and the accumulator type, which the tensor types implied, an attribute.
+1.0 does not have convolutions of FP16 or BF16 with FP32 output. A convolution of FP32 replaces
+them, and computes the same sums: inputs, weights and products are exact in FP32.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ conv3d = depthwise_conv2d = conv2d
 
 
 def transpose_conv2d(step: Step) -> None:
-    """The shape of the output follows from the other arguments."""
+    """Upgrades TRANSPOSE_CONV2D: drops output_shape, which is redundant."""
     _check_output_shape(step)
     if step.dtype(step.output).is_float:
         step.note("kept", "the bias is added last, not first, so that sums may round otherwise")
@@ -32,7 +32,7 @@ def transpose_conv2d(step: Step) -> None:
 
 
 def fully_connected(step: Step) -> None:
-    """A CONV2D of 1x1."""
+    """Replaces FULLY_CONNECTED by a 1x1 CONV2D."""
     x, weight, bias = step.input(0), step.input(1), step.input(2)
     shapes = step.shape(x), step.shape(weight)
     if [*map(len, shapes)] != [2, 2]:
@@ -45,7 +45,7 @@ def fully_connected(step: Step) -> None:
     lists = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
     _emit(step, "CONV2D", (x, weight, bias), y, lists)
     if dtype is DType.INT48:
-        # No operator reshapes INT48, and all that reads it is RESCALE, which has any rank.
+        # RESHAPE does not take INT48; only RESCALE reads INT48, and accepts any rank.
         step.work.unfolded[step.output] = y
         step.note("CONV2D of 1x1, the RESCALE after it between RESHAPEs")
     else:
@@ -97,10 +97,10 @@ def _acc_type(step: Step, x: str, output: str) -> DType:
 
 
 def _check_output_shape(step: Step) -> None:
-    """Checks what 1.0 leaves out, as far as it is stated and the shapes are known.
+    """Checks the attribute output_shape, if it is stated, as far as shapes are known.
 
     Raises:
-      FormatError: the stated shape does not follow from the other arguments.
+      FormatError: the stated shape contradicts the input, weight, padding and stride.
     """
     found = () if step.get("output_shape", None) is None else step.integers("output_shape")
     if not found:
@@ -120,5 +120,5 @@ def _check_output_shape(step: Step) -> None:
 
 
 def _span(size: int, stride: int, pad: int, kernel: int) -> int:
-    """Rows or columns of the output of a transposed convolution."""
+    """The output height or width of a transposed convolution."""
     return DYNAMIC if DYNAMIC in (size, kernel) else (size - 1) * stride + pad + kernel

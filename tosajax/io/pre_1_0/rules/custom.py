@@ -6,7 +6,7 @@ from tosajax.io.pre_1_0.step import SIGNLESS, Step
 
 
 def custom(step: Step) -> None:
-    """Functions of unsigned tensors get signless ones."""
+    """Upgrades CUSTOM: unsigned tensors become signless."""
     types = {step.old(name).dtype for name in (*step.node.inputs, *step.node.outputs)}
     if unsigned := sorted(types & SIGNLESS.keys()):
         done = f"tensors of {' and '.join(unsigned)} are signless, of the same bits"

@@ -12,13 +12,13 @@ from tosajax.report import FormatError, UnsupportedError
 
 
 def pad(step: Step) -> None:
-    """The padding is a flat list; the constant is of the tensor's type."""
+    """Upgrades PAD: the padding becomes a flat list, the pad constant an input of x's type."""
     x = step.input(0)
     step.emit("PAD", (x, step.list_input("padding", 1), _pad_const(step, x)))
 
 
 def reshape(step: Step) -> None:
-    """The new shape may leave one dimension to the others."""
+    """Upgrades RESHAPE; infers a dimension of -1 in the new shape."""
     x = step.input(0)
     shape = _settled(step, step.integers("new_shape", 1))
     step.emit("RESHAPE", (x, step.const_shape("shape", shape)))
@@ -34,12 +34,12 @@ def tile(step: Step) -> None:
 
 
 def transpose(step: Step) -> None:
-    """The order of dimensions may be a constant tensor."""
+    """Upgrades TRANSPOSE: perms, which may be a constant tensor, becomes an attribute."""
     step.emit("TRANSPOSE", (step.input(0),), perms=step.integers("perms", 1))
 
 
 def _pad_const(step: Step, x: str) -> str:
-    """The number to pad with: an input, or the attribute for the type of the tensor."""
+    """The pad constant: an input, or the attribute for the tensor's type."""
     dtype = step.dtype(x)
     if len(step.node.inputs) > 2:
         return step.operand("pad_const", 2, dtype)
@@ -59,7 +59,7 @@ def _pad_const(step: Step, x: str) -> str:
 
 
 def _settled(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A new shape without -1, where the other shapes say what it stands for."""
+    """Replaces -1 in a new shape by its size, if the input or output shape determines it."""
     if DYNAMIC not in shape:
         return shape
     declared = step.shape(step.output)

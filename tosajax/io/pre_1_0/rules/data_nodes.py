@@ -6,5 +6,5 @@ from tosajax.io.pre_1_0.step import Step
 
 
 def const(step: Step) -> None:
-    """The values stay with the tensor."""
+    """Upgrades CONST; the tensor keeps the values."""
     step.emit("CONST", ())

@@ -6,7 +6,7 @@ from tosajax.io.pre_1_0.step import Step
 
 
 def negate(step: Step) -> None:
-    """Zero points are inputs."""
+    """Upgrades NEGATE: zero points become inputs."""
     x = step.input(0)
     step.emit(
         "NEGATE", (x, step.zero_point("input1_zp", x), step.zero_point("output_zp", step.output))

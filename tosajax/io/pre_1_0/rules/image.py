@@ -9,7 +9,7 @@ _MODES = {"NEAREST": "NEAREST_NEIGHBOR"}
 
 
 def resize(step: Step) -> None:
-    """Scale, offset and border are inputs."""
+    """Upgrades RESIZE: scale, offset and border become inputs."""
     mode = step.get("mode")
     lists = (
         step.list_input(name, position)

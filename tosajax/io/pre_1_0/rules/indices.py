@@ -6,7 +6,7 @@ from tosajax.io.pre_1_0.step import Step
 
 
 def argmax(step: Step) -> None:
-    """Before 1.0, comparisons with NaN went on to the last element."""
+    """Notes a difference for NaN: 1.0 returns the first NaN, before 1.0 it was the last element."""
     if step.dtype(step.input(0)).is_float:
         step.note("kept", "where there are NaNs, the result is the first, not the last element")
     step.keep()

@@ -11,7 +11,7 @@ from tosajax.spec import AccType
 
 
 def avg_pool2d(step: Step) -> None:
-    """Zero points are inputs."""
+    """Upgrades AVG_POOL2D: zero points become inputs."""
     x = step.input(0)
     zero_points = step.zero_point("input_zp", x), step.zero_point("output_zp", step.output)
     attributes: dict[str, Any] = {n: step.integers(n) for n in ("kernel", "stride", "pad")}
@@ -19,7 +19,7 @@ def avg_pool2d(step: Step) -> None:
 
 
 def _acc_type(step: Step, x: str) -> DType:
-    """The accumulator, which only FP16 leaves open."""
+    """The accumulator type; the input type determines it, except for FP16."""
     stated = step.get("accum_dtype", step.get("acc_type", None))
     if stated is not None:
         return member("accum_dtype", AccType, stated).dtype

@@ -1,6 +1,6 @@
-"""Rules of operators that compute shapes: none is left, as all shapes are constants here.
+"""Rules that fold operators that compute shapes; all shapes are constants in the result.
 
-In 0.80, ADD, CONCAT and others took tensors of shapes, which 0.90 gave operators of their own.
+In 0.80, ADD, CONCAT and others took tensors of shapes; 0.90 has separate operators for shapes.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from tosajax.graph import DYNAMIC
 from tosajax.io.pre_1_0.step import Step
 from tosajax.report import FormatError, UnsupportedError
 
-# Elements that a list can have: of a padding of the most dimensions.
+# The most elements of a shape.
 _LONGEST = 64
 _RENAMED = {"INTDIV": "DIV"}
 
 
 def rule_name(op: str) -> str:
-    """The name of the rule of an operator that makes a shape."""
+    """The name of the rule for an operator with a shape as output."""
     own = op == "DIM" or op.endswith("_SHAPE")
     return (op if own else f"{_RENAMED.get(op, op)}_SHAPE").lower()
 
 
 def const_shape(step: Step) -> None:
-    """The values are known already."""
+    """Drops CONST_SHAPE, whose values are already known."""
 
 
 def dim(step: Step) -> None:
-    """The size of a dimension."""
+    """Folds DIM, the size of a dimension."""
     shape, axis = step.shape(step.input(0)), step.get("axis")
     if not 0 <= axis < len(shape):
         raise FormatError(f"axis is {axis}, expected 0 to {len(shape) - 1}")
@@ -52,7 +52,7 @@ def mul_shape(step: Step) -> None:
 
 
 def div_shape(step: Step) -> None:
-    """Rounds toward zero."""
+    """Folds DIV_SHAPE, rounding toward zero."""
     _fold(step, _quotient)
 
 
@@ -82,10 +82,10 @@ def _quotient(a: int, b: int) -> int:
 
 
 def _know(step: Step, values: Sequence[int], shape: tuple[int, ...]) -> None:
-    """Keeps the values of the output.
+    """Records the values of the output.
 
     Raises:
-      UnsupportedError: there are too many, or one does not fit 64 bits.
+      UnsupportedError: there are too many values, or a value does not fit 64 bits.
     """
     if len(values) > _LONGEST:
         raise UnsupportedError(f"{len(values)} elements, expected at most {_LONGEST} of a shape")

@@ -1,8 +1,8 @@
 """Rules of "Type Conversion".
 
-RESCALE of 1.0 takes unsigned integers on one side alone, and not beside INT32 and INT48. In these
-cases one or two more nodes go between unsigned integers and signed ones, which are less by half the
-range: so are the zero points, and results are the same.
+RESCALE of 1.0 allows unsigned integers only for the input or the output, and not with INT32 or
+INT48. Otherwise, additional nodes convert between unsigned integers and signed integers that are
+smaller by half the range; the zero points are smaller by the same amount, so results are equal.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _NARROW = (DType.INT8, DType.INT16)
 
 
 def cast(step: Step) -> None:
-    """The rounding of ties is defined."""
+    """Notes a difference: 1.0 defines the rounding of ties."""
     if step.dtype(step.input(0)).is_float and step.dtype(step.output).is_integer:
         step.note("kept", "halves go to the even integer, which 0.80 leaves open")
     step.keep()
 
 
 class _End(NamedTuple):
-    """What a RESCALE reads or writes."""
+    """The input or output of a RESCALE."""
 
     name: str
     dtype: DType
@@ -37,21 +37,21 @@ class _End(NamedTuple):
 
     @property
     def half(self) -> int:
-        """By how much unsigned integers are more than signed ones of the same order."""
+        """Half the range: the offset from signed to unsigned integers, 128 for INT8."""
         return self.dtype.maximum + 1
 
     @property
     def can_be_signed(self) -> bool:
-        """Whether these are unsigned integers, and signed ones may have their zero point."""
+        """Whether the integers are unsigned, and the signed zero point would be legal."""
         return self.unsigned and (self.dtype is DType.INT8 or self.zero_point == self.half)
 
     def signed(self, name: str) -> _End:
-        """The same numbers in a signed tensor."""
+        """The same numbers as a signed tensor `name`, less half the range."""
         return _End(name, self.dtype, False, self.zero_point - self.half)
 
 
 class _Scale(NamedTuple):
-    """The tensors and attributes that scale."""
+    """The operands and attributes that define the scale of a RESCALE."""
 
     multiplier: str
     shift: str
@@ -61,7 +61,7 @@ class _Scale(NamedTuple):
 
 
 def rescale(step: Step) -> None:
-    """Zero points, multipliers and shifts are inputs."""
+    """Upgrades RESCALE: zero points, multipliers and shifts become inputs."""
     x, y = step.input(0), step.output
     source = _end(step, x, "input")
     target = _end(step, y, "output")
@@ -70,7 +70,7 @@ def rescale(step: Step) -> None:
     if flat is None:
         _rescale(step, source, target, scale)
         return
-    # The tensor was of rank 2, and its 4-D one has the same last dimension.
+    # The input is the 4-D output of a CONV2D for FULLY_CONNECTED, with the same last dimension.
     shape = step.work.draft.tensors[flat].shape
     folded = step.tensor("rescaled", target.dtype, shape)
     _rescale(step, source._replace(name=flat), target._replace(name=folded), scale)
@@ -105,7 +105,7 @@ def _rescale(step: Step, source: _End, target: _End, scale: _Scale) -> None:
     if not _is_gone(source, target):
         _emit(step, source, target, scale)
     elif target.can_be_signed and (scale.scale32 or source.dtype in _NARROW):
-        # With scale32 results are within 30 bits, so that no zero point makes them overflow.
+        # With scale32 results have at most 30 bits, so adding a zero point cannot overflow.
         _to_unsigned(step, source, target, scale)
         step.note(f"two RESCALEs, by way of {target.dtype.name} less {target.half}")
     elif source.can_be_signed:
@@ -117,7 +117,7 @@ def _rescale(step: Step, source: _End, target: _End, scale: _Scale) -> None:
 
 
 def _is_gone(source: _End, target: _End) -> bool:
-    """Whether 0.80 has the RESCALE, and 1.0 does not."""
+    """Whether the RESCALE is legal in 0.80 but not in 1.0."""
     if source.unsigned and source.dtype not in _NARROW:
         return False
     if target.unsigned and target.dtype not in _NARROW:
@@ -131,7 +131,7 @@ def _is_gone(source: _End, target: _End) -> bool:
 
 
 def _from_unsigned(step: Step, source: _End) -> _End:
-    """The same numbers, signed."""
+    """Emits a RESCALE from unsigned integers to signed ones; returns the signed end."""
     result = step.tensor("signed", source.dtype, step.shape(source.name))
     middle = source._replace(zero_point=source.half)
     _emit(step, middle, _End(result, source.dtype, False, 0), _same(step))
@@ -139,7 +139,7 @@ def _from_unsigned(step: Step, source: _End) -> _End:
 
 
 def _to_unsigned(step: Step, source: _End, target: _End, scale: _Scale) -> None:
-    """Signed results, and the target as the same numbers."""
+    """Emits a RESCALE to signed integers, and one from them to the unsigned target."""
     result = step.tensor("signed", target.dtype, step.shape(source.name))
     _emit(step, source, target.signed(result), scale)
     middle = target._replace(zero_point=target.half)
@@ -147,7 +147,7 @@ def _to_unsigned(step: Step, source: _End, target: _End, scale: _Scale) -> None:
 
 
 def _by_way_of_int32(step: Step, source: _End, target: _End, scale: _Scale) -> None:
-    """Scales in INT32, clips there, and makes the result unsigned last."""
+    """Emits scaling to INT32, clipping in INT32, and conversion to unsigned."""
     if source.unsigned:
         source = _in_int32(step, source)
     shape = step.shape(source.name)
@@ -164,7 +164,7 @@ def _by_way_of_int32(step: Step, source: _End, target: _End, scale: _Scale) -> N
 
 
 def _in_int32(step: Step, source: _End) -> _End:
-    """Unsigned integers less their zero point."""
+    """Emits the conversion of unsigned integers, less their zero point, to INT32."""
     signed = _from_unsigned(step, source)
     wide = step.tensor("int32", DType.INT32, step.shape(source.name))
     step.emit("CAST", (signed.name,), (wide,))
@@ -172,7 +172,7 @@ def _in_int32(step: Step, source: _End) -> _End:
 
 
 def _with(step: Step, op: str, name: str, number: int) -> str:
-    """The tensor of an operator of INT32 with a number as second operand."""
+    """Emits an INT32 operator with a constant second operand; returns its output."""
     shape = step.shape(name)
     operand = step.const(op.lower(), np.full((1,) * len(shape), number), DType.INT32)
     result = step.tensor(f"{op.lower()}_{number}", DType.INT32, shape)
@@ -181,7 +181,7 @@ def _with(step: Step, op: str, name: str, number: int) -> str:
 
 
 def _same(step: Step) -> _Scale:
-    """The scale 1."""
+    """Makes the constants of scale 1."""
     one = step.const("multiplier", [1 << 30], DType.INT32), step.const("shift", [30], DType.INT8)
     return _Scale(*one)
 
@@ -201,7 +201,7 @@ def _emit(step: Step, source: _End, target: _End, scale: _Scale) -> None:
 
 
 def _zero_point(step: Step, name: str, end: _End) -> str:
-    """A constant of the bits of a zero point."""
+    """Makes a constant with the bits of a zero point."""
     value = end.zero_point
     if end.dtype.is_integer:
         value -= (value > end.dtype.maximum) << end.dtype.bits

@@ -1,4 +1,4 @@
-"""Rules of "Variable Operators": names in the place of numbers."""
+"""Rules of "Variable Operators": names replace numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TYPES = tuple(DType(row.types["in_t"]) for row in spec.OPERATORS["VARIABLE"].ty
 
 
 def variable(step: Step) -> None:
-    """The variable's tensor has its shape, type and initial value."""
+    """Upgrades VARIABLE; its tensor has the shape, type and initial value."""
     tensor = _declared(step)
     kind = VarType.of(tensor.dtype)
     stand_in = _stand_in(step, tensor)
@@ -37,11 +37,11 @@ def variable_write(step: Step) -> None:
 
 
 def declared_variable(node: OldNode) -> Tensor:
-    """The variable of a VARIABLE node, as a tensor of its name.
+    """The variable of a VARIABLE node, as a tensor with the variable's name.
 
     Raises:
-      FormatError: an attribute is missing or does not fit.
-      UnsupportedError: TOSA 1.0 has no variables of the type.
+      FormatError: an attribute is missing or invalid.
+      UnsupportedError: TOSA 1.0 does not have variables of the type.
     """
     name = _name(node)
     dtype, shape = node.attributes.get("type"), node.attributes.get("var_shape")
@@ -59,7 +59,7 @@ def declared_variable(node: OldNode) -> Tensor:
 
 
 def _name(node: OldNode) -> str:
-    """The name of a variable: "var_7" of the one that was 7."""
+    """The name of a variable: `name`, or "var_7" for uid 7."""
     name: Any = node.attributes.get("name")
     if name is None and "uid" in node.attributes:
         name = f"var_{node.attributes['uid']}"
@@ -76,7 +76,7 @@ def _declared(step: Step) -> Tensor:
 
 
 def _stand_in(step: Step, variable: Tensor) -> str:
-    """The tensor that stands for a variable in this graph."""
+    """The name of a variable's tensor in this graph, declared on first use."""
     work = step.work
     if variable.name not in work.stand_ins:
         if step.node.op == "VARIABLE" and step.node.outputs:

@@ -1,4 +1,4 @@
-"""Threads that wait for the next kernel."""
+"""Parked workers: claimed by calls, and gone after a while."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ _PATIENCE = 0.0001  # seconds
 
 
 class State(ctypes.Structure):
-    """The begin of a call's state."""
+    """The fields that the state of a call begins with."""
 
     _fields_ = [("owners", ctypes.c_int64), ("share", _SHARE)]
 
 
-class Seats(NamedTuple):
-    """The functions of a module of seats that nobody else has, and what keeps them."""
+class Slots(NamedTuple):
+    """The functions of a module with two slots of its own, and the engine that holds them."""
 
     engine: Any
-    find: Callable[[Any, int], int]
-    came: Callable[[], None]
-    wait: Callable[[], None]
+    claim: Callable[[Any, int], int]
+    task_began: Callable[[], None]
+    park: Callable[[], None]
 
 
 @pytest.fixture
-def seats() -> Seats:
+def slots() -> Slots:
     engine = compiler.engine(str(threads.module(2)), PORTABLE)
 
     def function(name: str, *types: Any) -> Any:
         return ctypes.CFUNCTYPE(*types)(engine.get_function_address(name))
 
-    return Seats(
+    return Slots(
         engine,
-        function(threads.FIND, ctypes.c_int64, ctypes.POINTER(State), ctypes.c_int64),
-        function(threads.CAME, None),
-        function(threads.WAIT, None),
+        function(threads.CLAIM, ctypes.c_int64, ctypes.POINTER(State), ctypes.c_int64),
+        function(threads.TASK_BEGAN, None),
+        function(threads.PARK, None),
     )
 
 
@@ -53,11 +53,11 @@ def state_of(share: Callable[[int], None]) -> State:
     return State(1, _SHARE(share))
 
 
-def found(seats: Seats, state: State) -> int:
-    """Gives a state to one thread that waits, if there is one."""
-    missing = seats.find(state, 1)
+def claimed(slots: Slots, state: State) -> int:
+    """Gives a state to one parked worker, if there is one; returns the number of workers."""
+    missing = slots.claim(state, 1)
     for _ in range(missing):
-        seats.came()
+        slots.task_began()
     return 1 - missing
 
 
@@ -68,45 +68,45 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0)
 
 
-def test_nobody_is_wanted(seats: Seats):
+def test_a_call_may_need_no_worker(slots: Slots):
     state = state_of(lambda _: None)
-    assert seats.find(state, 0) == 0
+    assert slots.claim(state, 0) == 0
     assert state.owners == 1
 
 
-def test_those_who_come_are_not_called_again(seats: Seats):
+def test_queued_tasks_are_not_scheduled_again(slots: Slots):
     state = state_of(lambda _: None)
-    assert [seats.find(state, 3) for _ in range(2)] == [3, 0]
-    seats.came()
-    assert seats.find(state, 3) == 1
+    assert [slots.claim(state, 3) for _ in range(2)] == [3, 0]
+    slots.task_began()
+    assert slots.claim(state, 3) == 1
     for _ in range(3):
-        seats.came()
-    assert seats.find(state, 2) == 2
+        slots.task_began()
+    assert slots.claim(state, 2) == 2
     assert state.owners == 1
 
 
-def test_nobody_waits_for_long(seats: Seats):
+def test_nobody_parks_for_long(slots: Slots):
     started = time.monotonic()
-    seats.wait()
+    slots.park()
     assert time.monotonic() - started >= _PATIENCE
 
 
-def test_work_is_found_on_a_seat(seats: Seats):
-    """A thread that does its share may find the next work at once."""
+def test_a_parked_worker_does_its_share(slots: Slots):
+    """A worker that did its share may be claimed again at once."""
     done: list[int] = []
     states = [state_of(lambda address: done.append(address)) for _ in range(40)]
-    thread = threading.Thread(target=lambda: [seats.wait() for _ in range(2000)], daemon=True)
+    thread = threading.Thread(target=lambda: [slots.park() for _ in range(2000)], daemon=True)
     thread.start()
     for state in states:
-        until(lambda state=state: found(seats, state) == 1)  # Not between two waits.
+        until(lambda state=state: claimed(slots, state) == 1)  # Except between two parks.
         assert state.owners == 2
         until(lambda state=state: ctypes.addressof(state) in done)
     thread.join()
     assert done == [ctypes.addressof(state) for state in states]
 
 
-def test_each_seat_has_one_thread(seats: Seats):
-    """Of three that wait, two sit; a call takes as many as it wants."""
+def test_each_slot_has_one_worker(slots: Slots):
+    """Two of three threads park; a call claims as many as it needs."""
     held, done = threading.Event(), []
 
     def share(address: int) -> None:
@@ -116,21 +116,21 @@ def test_each_seat_has_one_thread(seats: Seats):
     state = state_of(share)
     stop = threading.Event()
 
-    def wait() -> None:
+    def park() -> None:
         while not stop.is_set():
-            seats.wait()
+            slots.park()
 
-    threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
+    threads = [threading.Thread(target=park, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
     for _ in range(2):
-        until(lambda: found(seats, state) == 1)
+        until(lambda: claimed(slots, state) == 1)
     until(lambda: len(done) == 2)
     assert state.owners == 3
     for _ in range(50):  # Both are at work.
-        assert seats.find(state, 2) == 2
-        seats.came()
-        seats.came()
+        assert slots.claim(state, 2) == 2
+        slots.task_began()
+        slots.task_began()
     assert state.owners == 3
     stop.set()
     held.set()
