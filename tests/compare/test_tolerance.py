@@ -54,6 +54,7 @@ def test_every_rule_has_a_budget():
     made = {
         "CAST": b.op("CAST", x, dtype=DType.FP16, name="CAST"),
         "MATMUL": b.op("MATMUL", flat, b.op("RESHAPE", x, b.const_shape([1, 8, 4])), zero, zero),
+        "MATMUL_T": b.op("MATMUL_T", flat, flat, zero, zero),
         "AVG_POOL2D": b.op(
             "AVG_POOL2D", x, zero, zero, kernel=(2, 2), stride=(2, 2), pad=(0, 0, 0, 0),
             acc_type=DType.FP32,

@@ -291,6 +291,11 @@ OF_CONSTANTS = {
         ("MATMUL", [(np.full((1, 1, LONG - 1), 127), DType.INT8)], {}),
         f"the sum of products is {255**2 * LONG}, expected {INT32}",
     ),
+    "matmul_t.r1": (
+        ("MATMUL_T", [(np.full((1, 1, LONG), 127), DType.INT8)], {}),
+        ("MATMUL_T", [(np.full((1, 1, LONG - 1), 127), DType.INT8)], {}),
+        f"the sum of products is {255**2 * LONG}, expected {INT32}",
+    ),
     "cast.r1": (
         ("CAST", [([np.nan], DType.FP32)], {"dtype": DType.INT8}),
         ("CAST", [([np.inf], DType.FP32)], {"dtype": DType.INT8}),
@@ -344,8 +349,9 @@ OTHERS = {
 def node_of_constants(op: str, operands: list, attributes: dict) -> tosajax.Graph:
     b = Builder()
     inputs = [b.const(*operand) for operand in operands]
-    if op == "MATMUL":
-        inputs += [b.const(np.reshape(operands[0][0], (1, -1, 1)), DType.INT8)]
+    if op in ("MATMUL", "MATMUL_T"):
+        column = (1, -1, 1) if op == "MATMUL" else (1, 1, -1)
+        inputs += [b.const(np.reshape(operands[0][0], column), DType.INT8)]
         inputs += [b.const([-128], DType.INT8)] * 2
     if op == "SCATTER":
         inputs += [b.const(np.ones((*np.shape(operands[1][0]), 1)), DType.INT8)]

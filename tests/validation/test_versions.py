@@ -64,7 +64,9 @@ def test_target_of_1_0_refuses_matmul_t():
     assert not version_errors(graph, Target.parse("TOSA-1.1+PRO-INT"))
     assert tosajax.validate(graph).version == V1_1
     # By default all that tosajax has is allowed.
-    assert tosajax.compile(graph).report.version == V1_1
+    report = tosajax.compile(graph).report
+    assert report is not None
+    assert report.version == V1_1
 
 
 def test_operator_of_an_earlier_version(monkeypatch):

@@ -109,7 +109,7 @@ def matmul(a, b, a_zp, b_zp, **_):
 
 
 def matmul_t(a, b, a_zp, b_zp, **_):
-    return np.matmul(a - _number(a_zp), np.swapaxes(b - _number(b_zp), 1, 2))
+    return np.matmul(a - _number(a_zp), np.swapaxes(b - _number(b_zp), -2, -1))
 
 
 def avg_pool2d(x, input_zp, output_zp, *, kernel, stride, pad, dtype, **_):
