@@ -188,7 +188,7 @@ MUTANTS = [
             "_is_1x1": [left("and"), right("and")],
             "_is_padded": [result("False")],
             "_staging": [right("and", 0), change("==", "!=", 0), right("and", 4)],
-            "_read": [change("-", "+", 0), change("max", "min", 0)],
+            "_read": [change("max", "min", 0)],
             "of_depthwise": [left("and"), right("and")],
         },
     ),

@@ -398,8 +398,6 @@ MUTANTS = [
                 change(">", "<", 1),
                 unwrap("jnp.maximum", 0),
             ],
-            "_least": [change("biases", "readers")],
-            "_of": [unwrap("jnp.maximum", 0), unwrap("jnp.minimum")],
             "_unit": [change("_LEAST_RATIO", "0.0"), left("*", 0), left("*", 1)],
         },
     ),
