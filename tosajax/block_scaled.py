@@ -99,10 +99,10 @@ class BlockScaled:
 
     def __eq__(self, other: object) -> bool:
         """Whether types, shapes and all bits are the same."""
-        if not isinstance(other, BlockScaled) or self.block != other.block:
-            return NotImplemented if not isinstance(other, BlockScaled) else False
+        if not isinstance(other, BlockScaled):
+            return NotImplemented
         pairs = ((self.values, other.values), (self.scales, other.scales))
-        return all(
+        return self.block == other.block and all(
             a.dtype == b.dtype
             and a.shape == b.shape
             and np.asarray(a).tobytes() == np.asarray(b).tobytes()

@@ -20,6 +20,7 @@ from tosajax.sweep import (
     Greatest,
     Metric,
     Total,
+    accumulation,
     accuracy,
     agreement,
     cosine,
@@ -62,7 +63,7 @@ def _examples(outputs: Any, labels: Any = None, reference: Any = None) -> Exampl
 
 @functools.cache
 def _update(chosen: tuple[Metric, ...]) -> Any:
-    return jax.jit(functools.partial(metrics.update, chosen))
+    return jax.jit(functools.partial(accumulation.update, chosen))
 
 
 def _measured(
@@ -70,13 +71,13 @@ def _measured(
 ) -> dict[str, float]:
     """The metrics of examples in parts."""
     chosen = (measures,) if isinstance(measures, Metric) else tuple(measures)
-    state, count = metrics.start(chosen, parts[0]), 0
+    state, count = accumulation.start(chosen, parts[0]), 0
     for part in parts:
         size = part.outputs[0].shape[0]
         mask = np.ones(size, bool) if counts is None else np.asarray(counts)
         state = _update(chosen)(state, part, mask)
         count += int(mask.sum())
-    return metrics.finish(chosen, jax.device_get(state), count)
+    return accumulation.finish(chosen, jax.device_get(state), count)
 
 
 def _one(metric: Metric, *parts: Examples, counts: Any = None) -> float:
@@ -415,15 +416,15 @@ def test_halves_joined_are_the_whole(dtype: Any) -> None:
     half = mixed < 5
 
     def state(*masks: np.ndarray) -> Any:
-        found = metrics.start(EACH, _part(arrays, everything))
+        found = accumulation.start(EACH, _part(arrays, everything))
         for mask in masks:
             found = _update(EACH)(found, _part(arrays, everything), mask)
         return found
 
-    joined = metrics.join(EACH, state(half), state(~half))
+    joined = accumulation.join(EACH, state(half), state(~half))
     for same in (joined, state(half, ~half), state(~half, half)):
         jax.tree.map(np.testing.assert_array_equal, same, state(np.ones(12, bool)))
-    assert metrics.finish(EACH, jax.device_get(joined), 12) == whole
+    assert accumulation.finish(EACH, jax.device_get(joined), 12) == whole
 
 
 def test_batches_of_another_size() -> None:
@@ -454,19 +455,21 @@ def test_vmap_is_a_loop() -> None:
 
     def state(y: jax.Array) -> Any:
         examples = _examples(y, labels, reference)
-        return metrics.update(EACH, metrics.start(EACH, examples), examples, jnp.ones(12, bool))
+        return accumulation.update(
+            EACH, accumulation.start(EACH, examples), examples, jnp.ones(12, bool)
+        )
 
     found = jax.device_get(jax.jit(jax.vmap(state))(outputs))
     for i, (one, *_) in enumerate(many):
-        row = metrics.finish(EACH, jax.tree.map(lambda x, i=i: x[i], found), 12)
+        row = accumulation.finish(EACH, jax.tree.map(lambda x, i=i: x[i], found), 12)
         assert row == _measured(EACH, _examples(one, labels, reference))
 
 
 def test_a_state_starts_from_shapes() -> None:
     examples = _part(_batch(4, 0), np.arange(4))
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), examples)
-    started = metrics.start(EACH, shapes)
-    jax.tree.map(np.testing.assert_array_equal, started, metrics.start(EACH, examples))
+    started = accumulation.start(EACH, shapes)
+    jax.tree.map(np.testing.assert_array_equal, started, accumulation.start(EACH, examples))
     assert set(started) == {m.name for m in EACH}
 
 

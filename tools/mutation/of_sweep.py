@@ -41,8 +41,6 @@ MUTANTS = [
             "cosine": [change("min()", "size"), change("math.copysign()", "min(size, 1.0)")],
             "mean_lsb": [change("1", "0", 0), change("max()", "count")],
             "named": [left("<"), left("or")],
-            "join": [change("jnp.maximum", "jnp.minimum")],
-            "_take_in": [change("mask", "True"), change("jnp.maximum", "jnp.minimum")],
             "_is_among": [
                 left("|"),
                 change("<", "<=", 1),
@@ -55,6 +53,14 @@ MUTANTS = [
             "_difference": [change("jnp.abs()", "ours"), change("jnp.minimum", "jnp.maximum")],
             "_fits": [change(">=", "<="), left("and")],
             "_mean_of": [left("/")],
+        },
+    ),
+    *mutants(
+        "sweep/accumulation.py",
+        "sweep/test_metrics.py",
+        {
+            "join": [change("jnp.maximum", "jnp.minimum")],
+            "_take_in": [change("mask", "True"), change("jnp.maximum", "jnp.minimum")],
         },
     ),
     *mutants(

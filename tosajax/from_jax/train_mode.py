@@ -294,11 +294,6 @@ def _less(axis: int | None) -> int | None:
     return None if axis is None or axis == 0 else axis - 1
 
 
-def _more(axis: int | None) -> int | None:
-    """The number of an axis after an axis is inserted before it."""
-    return None if axis is None else axis + 1
-
-
 def _same(flows: Sequence[_Flow]) -> int | None:
     """The axis that all flows share; None if they differ."""
     axes = {flow.axis for flow in flows}

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from tosajax.graph import Node, Tensor
 from tosajax.lowering.fusions import Fusion, Product, nodes_of, output_of
 
-# Operators whose kernels process a batch image by image.
-_OF_IMAGES = "CONV2D", "DEPTHWISE_CONV2D"
 Part = Fusion | Node
 
 
@@ -49,7 +47,7 @@ def _images(part: Part, tensors: Mapping[str, Tensor]) -> int | None:
     """The batch size that a fusion's inputs and output share, or None."""
     if isinstance(part, Node):
         return None
-    if isinstance(part, Product) and part.main.op not in _OF_IMAGES:
+    if isinstance(part, Product) and not part.is_planar:
         return None
     nodes = nodes_of(part)
     inside = {name for node in nodes for name in node.outputs}

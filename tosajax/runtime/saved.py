@@ -39,20 +39,7 @@ class SavedExecutable:
     """An executable that `load_executable` read: `saved(*inputs) -> tuple`.
 
     Inputs and outputs are the same as for the saved `Executable`; `state` is the saved state.
-
-    Example:
-      >>> import pathlib
-      >>> import tempfile
-      >>> import numpy as np
-      >>> import tosajax
-      >>> b = tosajax.Builder()
-      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
-      >>> run = tosajax.compile(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
-      >>> with tempfile.TemporaryDirectory() as folder:
-      ...     run.save(pathlib.Path(folder) / "reverse.bin")
-      ...     saved = tosajax.load_executable(pathlib.Path(folder) / "reverse.bin")
-      >>> [output.name for output in saved.outputs]
-      ['y']
+    `load_executable` has an example.
     """
 
     def __init__(

@@ -24,9 +24,9 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tosajax.runtime.compiled import compile_apart, compiler_options, trace
-from tosajax.sweep import metrics as measures
+from tosajax.sweep import accumulation
 from tosajax.sweep.data import Batch, Data
-from tosajax.sweep.metrics import Examples, Metric
+from tosajax.sweep.metrics import Examples, Metric, check_classes
 from tosajax.sweep.subject import Arrays, Subject, Variant
 
 Strategy = Literal["loop", "map", "vmap", "sharded"]
@@ -104,7 +104,7 @@ class Evaluator:
         if state is None:
             raise ValueError("the data set has no examples")
         rows = self._rows(jax.device_get(_local(state, self.mesh)), len(settings))
-        return [measures.finish(self.metrics, row, count) for row in rows], count
+        return [accumulation.finish(self.metrics, row, count) for row in rows], count
 
     @property
     def compilations(self) -> int:
@@ -135,7 +135,7 @@ class Evaluator:
         return jax.tree.map(place, stacked)
 
     def _start(self, settings: Sequence[Arrays], shapes: Examples) -> Any:
-        one = measures.start(self.metrics, shapes)
+        one = accumulation.start(self.metrics, shapes)
         if self.strategy == "loop":
             return [jax.tree.map(jnp.copy, one) for _ in settings]
         many = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], self.chunk, axis=0), one)
@@ -149,7 +149,7 @@ class Evaluator:
             return
         labels = batch.labels[: batch.count] if data.labels is None else data.labels
         try:
-            measures.check_classes(self.metrics, shapes, labels, start)
+            check_classes(self.metrics, shapes, labels, start)
         except ValueError as error:
             raise ReadError(error) from error
 
@@ -202,7 +202,7 @@ class Evaluator:
         # Without the barrier XLA fuses sums of the program with sums of metrics.
         outputs = lax.optimization_barrier(tuple(outputs))
         found = Examples(outputs, labels, reference)
-        return measures.update(self.metrics, state, found, counts)
+        return accumulation.update(self.metrics, state, found, counts)
 
     def _sharded(self, step: Callable[..., Any]) -> Callable[..., Any]:
         assert self.mesh is not None
@@ -210,7 +210,7 @@ class Evaluator:
         def part(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
             nothing = jax.tree.map(jnp.zeros_like, state)
             found = _mapped(step)(varying, nothing, inputs, examples)
-            return jax.vmap(functools.partial(measures.join, self.metrics))(
+            return jax.vmap(functools.partial(accumulation.join, self.metrics))(
                 state, jax.tree.map(_over_data, found)
             )
 

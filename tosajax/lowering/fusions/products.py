@@ -56,6 +56,11 @@ class Product(NamedTuple):
     rescale: Node | None = None
     clamp: Node | None = None
 
+    @property
+    def is_planar(self) -> bool:
+        """Whether the kernel reads images by rows, one after the other."""
+        return self.main.op in _PLANAR
+
     def kernel(self, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Prepare:
         """The kernel for an instruction set."""
         if self.main.op == "MATMUL":

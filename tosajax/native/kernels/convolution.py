@@ -72,11 +72,9 @@ class Fields(RowFields):
 
 def module_of(key: KernelKey) -> Module:
     """The LLVM module of a specialization."""
-
-    def write(rows: RowBlock) -> None:
-        _Item(rows, key).write()
-
-    return row_block.module_of(key.name, key.epilogue, Fields, write)
+    return row_block.module_of(
+        key.name, key.epilogue, Fields, lambda rows: _Item(rows, key).write()
+    )
 
 
 class _Item:
