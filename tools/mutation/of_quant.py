@@ -101,7 +101,7 @@ MUTANTS = [
                 change("jnp.inf", "0.0", 0),
                 change("jnp.max", "jnp.min"),
             ],
-            "_widen": [change("jnp.minimum", "jnp.maximum"), change("state.high", "seen.high")],
+            "_widen": [change("jnp.minimum", "jnp.maximum"), change("state.high", "own.high")],
             "_average": [change("1", "0"), change("&", "|"), change("either", "old")],
             "_count": [
                 change("jnp.maximum", "jnp.minimum"),

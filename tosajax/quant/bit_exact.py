@@ -162,7 +162,7 @@ def check_bit_exact(
             for x, tensor in zip(integers, frozen.input_tensors, strict=True)
         ]
         examples = list(zip(*rows, strict=True))
-        found, broken = [], ()
+        comparisons, broken = [], ()
         for program in against:
             bar.update()
             bar.step(program.replace("_", " "))
@@ -170,9 +170,9 @@ def check_bit_exact(
                 other, broken = _run_frozen(frozen, names, examples)
             else:
                 other = _run_reference(frozen, names, examples)
-            found += [_compare(n, program, expected[n], other[n]) for n in names]
+            comparisons += [_compare(n, program, expected[n], other[n]) for n in names]
         bar.update()
-    return BitExactReport(tuple(found), broken)
+    return BitExactReport(tuple(comparisons), broken)
 
 
 def _computed(graph: Graph) -> list[str]:
@@ -185,12 +185,12 @@ def _run_frozen(
 ) -> tuple[dict[str, np.ndarray], tuple[Unpredictable, ...]]:
     watched = dataclasses.replace(graph, outputs=tuple(names))
     executable = compile(watched, report_unpredictable=True)
-    found, broken = [], Counter[tuple[str, str]]()
+    rows, broken = [], Counter[tuple[str, str]]()
     for example in examples:
         outputs, flags = executable(*example)
-        found.append(map(np.asarray, outputs))
+        rows.append(map(np.asarray, outputs))
         broken.update(rule for rule, flag in flags.items() if flag)
-    values = dict(zip(names, map(np.stack, zip(*found, strict=True)), strict=True))
+    values = dict(zip(names, map(np.stack, zip(*rows, strict=True)), strict=True))
     return values, tuple(Unpredictable(*rule, count) for rule, count in broken.items())
 
 

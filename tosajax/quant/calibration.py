@@ -163,11 +163,11 @@ def observe(
       ['output', 'x']
     """
     model = not_lifted(model)
-    known = known_values(model, values)
+    constants = known_values(model, values)
     check_batches(batches)
     total = len(batches) if isinstance(batches, Sized) else None
     with Progress(total, progress, unit="batch") as bar:
-        return _observed_batches(model, known, batches, bar, allow_nan=allow_nan)
+        return _observed_batches(model, constants, batches, bar, allow_nan=allow_nan)
 
 
 def settle(model: QModel, observed: Observed, *, percentile: float | None = None) -> Params:
@@ -199,15 +199,15 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
         check_percentile(percentile)
         share = jnp.float32(tail(percentile))
         _check_histograms(model, observed)
-    found = jitted(model, _settled)(observed, share)
-    params = {"values": observed.values, "qparams": {name: found[name] for name in model.specs}}
+    qparams = jitted(model, _settled)(observed, share)
+    params = {"values": observed.values, "qparams": {name: qparams[name] for name in model.specs}}
     if observed.moments:
         params["norms"] = {name: moments.norm() for name, moments in observed.moments.items()}
     return sample_tables(model, with_room(model.plan, params))
 
 
 def _settled(model: QModel, observed: Observed, share: jax.Array | None) -> dict[str, QParams]:
-    found = {n: weight_qparams(model, n, observed.values[n]) for n in model.weights}
+    qparams = {n: weight_qparams(model, n, observed.values[n]) for n in model.weights}
     for name, state in observed.states.items():
         spec = model.specs[name]
         bits = jnp.asarray(spec.bits, jnp.float32)
@@ -216,8 +216,8 @@ def _settled(model: QModel, observed: Observed, share: jax.Array | None) -> dict
             ends = observer_of(model, name).qparams(state, grid, spec.symmetric)
         else:
             ends = _of_percentile(share, state, grid, spec.symmetric)
-        found[name] = _qparams(spec, bits, *ends)
-    return found
+        qparams[name] = _qparams(spec, bits, *ends)
+    return qparams
 
 
 def _of_percentile(
@@ -225,8 +225,8 @@ def _of_percentile(
 ) -> tuple[jax.Array, jax.Array]:
     if not isinstance(state, Masked):
         return percentile_qparams(share, state, grid, symmetric)
-    found = percentile_qparams(share, state.state, grid, symmetric)
-    return widened(found, state.ends, grid, symmetric)
+    qparams = percentile_qparams(share, state.state, grid, symmetric)
+    return widened(qparams, state.ends, grid, symmetric)
 
 
 def _check_histograms(model: QModel, observed: Observed) -> None:
@@ -267,9 +267,9 @@ def known_values(
       TypeError: the values are of another type.
       ValueError: a value has no tensor, or another shape, or is NaN.
     """
-    known = initial_values(model)
+    result = initial_values(model)
     if values is None:
-        return known
+        return result
     check_type("values", values, Mapping, "a dictionary of arrays by tensor name")
     constants = {n: t for n, t in all_tensors(model.float_graph).items() if t.values is not None}
     for name, value in values.items():
@@ -284,8 +284,8 @@ def known_values(
             raise ValueError(f"values[{name!r}] has shape {own.shape}, expected {tensor.shape}")
         if not isinstance(own, Tracer) and (index := first_nan(own)) is not None:
             raise ValueError(f"values[{name!r}] is NaN at {index}, expected numbers")
-        known[name] = jnp.asarray(own.astype(tensor.dtype.storage))
-    return known
+        result[name] = jnp.asarray(own.astype(tensor.dtype.storage))
+    return result
 
 
 def weight_qparams(
@@ -325,7 +325,7 @@ def _observed_batches(
 ) -> Observed:
     states, count, moments = initial_states(model), 0, _initial_moments(model)
     names = [source for source, _ in _sources(model)]
-    seen = np.zeros(len(names), np.bool_)
+    is_computed = np.zeros(len(names), np.bool_)
     update, update_moments = jitted(model, updated_states), jitted(model, _updated_moments)
     params = {"values": values}
     tensors = model.float_graph.input_tensors
@@ -334,7 +334,7 @@ def _observed_batches(
         where = f"batch {count}: "
         inputs = real_examples(tensors, as_inputs(batch), allow_nan=allow_nan, where=where)
         states, sight = update(states, params, *inputs)
-        seen = sight.is_computed | seen
+        is_computed = sight.is_computed | is_computed
         _check_turns(names, sight, count)
         if not allow_nan:
             _check_computed(names, sight, count)
@@ -345,7 +345,7 @@ def _observed_batches(
         bar.update()
     if not count:
         raise ValueError("no examples to calibrate with")
-    for name, is_seen in zip(names, np.asarray(seen), strict=True):
+    for name, is_seen in zip(names, np.asarray(is_computed), strict=True):
         if not is_seen:
             raise ValueError(
                 f"no example computes {name!r}: expected some that take its branch, or a turn of "
@@ -420,7 +420,7 @@ def _updated_moments(
 ) -> dict[str, Moments]:
     outputs = model.with_outputs(*moments).apply(params, *inputs, mode="float")
     pairs = zip(moments.items(), outputs, strict=True)
-    return {name: known.with_values(y) for (name, known), y in pairs}
+    return {name: former.with_values(y) for (name, former), y in pairs}
 
 
 def _sources(model: QModel) -> list[tuple[str, str]]:
@@ -436,8 +436,8 @@ def not_computed(model: QModel, sight: Sight) -> set[str]:
 
 
 def _check_turns(names: Sequence[str], sight: Sight, batch: int) -> None:
-    for name, found in zip(names, np.asarray(sight.is_cut), strict=True):
-        if found:
+    for name, is_cut in zip(names, np.asarray(sight.is_cut), strict=True):
+        if is_cut:
             raise ValueError(
                 f"batch {batch}: the loop of {name!r} takes more turns than max_trip_count of "
                 "`prepare`, expected at most so many"
@@ -445,8 +445,8 @@ def _check_turns(names: Sequence[str], sight: Sight, batch: int) -> None:
 
 
 def _check_computed(names: Sequence[str], sight: Sight, batch: int) -> None:
-    for name, found in zip(names, np.asarray(sight.is_nan), strict=True):
-        if found:
+    for name, is_nan in zip(names, np.asarray(sight.is_nan), strict=True):
+        if is_nan:
             raise ValueError(
                 f"batch {batch}: the float graph computes nothing but NaN in {name!r} from finite "
                 "inputs; allow_nan=True leaves it out"

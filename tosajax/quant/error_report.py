@@ -134,8 +134,8 @@ class QuantReport:
         lines = [head, *map(_line, self.rows)]
         worst = self.worst
         place = f" ({_short(worst.location)})" if worst.location else ""
-        what = f"{worst.op or 'input'} {worst.tensor!r}{place}"
-        text = f"worst: {what}, {worst.local_sqnr:.1f} dB by itself"
+        node = f"{worst.op or 'input'} {worst.tensor!r}{place}"
+        text = f"worst: {node}, {worst.local_sqnr:.1f} dB by itself"
         if self.widened:
             few = _few(self.widened, "\n  ")
             text = f"{text}\nscales that grew, so that biases have room:\n  {few}"
@@ -206,7 +206,7 @@ def report(
     watched = model.with_outputs(*outputs)
     with Progress(3, progress, unit="program") as bar:
         bar.step("compiling integers")
-        found = dict(zip(outputs, jax.jit(watched.integers)(params, *inputs), strict=True))
+        integers = dict(zip(outputs, jax.jit(watched.integers)(params, *inputs), strict=True))
         bar.update()
         exact = model.with_outputs(*names)
         bar.step("compiling floats")
@@ -214,14 +214,14 @@ def report(
         bar.update()
         bar.step("compiling operators")
         # In a graph of FP32, the tensor that is rounded is there as it was.
-        local = jax.jit(exact.local)(params, *inputs) if model.plan.is_integer else found
+        local = jax.jit(exact.local)(params, *inputs) if model.plan.is_integer else integers
         bar.update()
-    values = {n: found[stored[n]] for n in names}
+    values = {n: integers[stored[n]] for n in names}
     real = {n: np.asarray(model.real(params, stored[n], values[n])) for n in names}
     nodes = {n: node for node in model.float_graph.nodes for n in node.outputs}
     rows = []
     for name, wanted in zip(names, floats, strict=True):
-        acc = found.get(accumulators.get(name, ""))
+        acc = integers.get(accumulators.get(name, ""))
         own = local.get(name, wanted)
         if model.plan.scaled[name].mask_axis is not None:
             # No error is made in masked elements.
@@ -235,14 +235,14 @@ def report(
 
 def widened_scales(model: QModel, params: Params) -> tuple[WidenedScale, ...]:
     """The channels of weights whose scale grew so that their bias has room."""
-    found = []
+    widened = []
     for name, (used, least, of_weights, own) in jitted(model, _scales)(params).items():
         # Training may have found larger scales by itself.
         is_least = (used <= _ALIKE * least) | (used > _ALIKE * own)
         for channel in np.flatnonzero(is_least & (used > _ALIKE * of_weights)):
             numbers = (float(used[channel]), float(of_weights[channel]))
-            found.append(WidenedScale(name, int(channel), *numbers))
-    return tuple(found)
+            widened.append(WidenedScale(name, int(channel), *numbers))
+    return tuple(widened)
 
 
 def _scales(model: QModel, params: Params) -> dict[str, np.ndarray]:
@@ -252,7 +252,7 @@ def _scales(model: QModel, params: Params) -> dict[str, np.ndarray]:
       Rows by name: the scale of its integers; the least one; the scale of its weights alone,
       infinite where all are 0; and the scale in the parameters.
     """
-    found = {}
+    scales = {}
     for name in model.plan.readers:
         used = fitted_qparams(model.plan, params, name).scale
         least, is_used = least_scale(model.plan, params, name)
@@ -260,8 +260,8 @@ def _scales(model: QModel, params: Params) -> dict[str, np.ndarray]:
         alone = weight_qparams(model, name, corrected(params, name), own.bits).scale
         alone = jnp.where(is_used, alone, jnp.inf)
         each = [jnp.broadcast_to(x, used.shape) for x in (used, least, alone, own.scale)]
-        found[name] = jnp.stack([x.reshape(-1) for x in each])
-    return found
+        scales[name] = jnp.stack([x.reshape(-1) for x in each])
+    return scales
 
 
 def accumulator(graph: Graph, name: str) -> str | None:
@@ -276,10 +276,10 @@ def accumulator(graph: Graph, name: str) -> str | None:
     return source if graph.tensors[source].dtype.bits > 16 else None
 
 
-def sqnr(wanted: ArrayLike, found: ArrayLike) -> float:
+def sqnr(wanted: ArrayLike, actual: ArrayLike) -> float:
     """Signal to quantization noise in dB; inf without noise."""
     wanted = np.asarray(wanted, np.float64)
-    noise = np.sum(np.square(wanted - np.asarray(found, np.float64)))
+    noise = np.sum(np.square(wanted - np.asarray(actual, np.float64)))
     signal = np.sum(np.square(wanted))
     if noise == 0:
         return math.inf

@@ -37,15 +37,15 @@ def freeze(model: QModel, params: Params) -> Graph:
     model.check(params)
     arguments.check_no_nan(params)
     traced = jitted(model, _constants)(params)
-    made = {name: np.asarray(payload(value)) for name, value in traced.items()}
-    check_factors(made, model.plan.recipes)
+    constants = {name: np.asarray(payload(value)) for name, value in traced.items()}
+    check_factors(constants, model.plan.recipes)
     used = fitted(model.plan, params)
-    check_biases(made, model.plan.recipes, used)
-    check_rescales(model.graph, made, model.plan.recipes, used)
-    frozen = with_constants(model.frozen_form, made, model.plan)
+    check_biases(constants, model.plan.recipes, used)
+    check_rescales(model.graph, constants, model.plan.recipes, used)
+    frozen = with_constants(model.frozen_form, constants, model.plan)
     warn_of_sums(frozen)
-    known = at_ends(frozen) | quantization(model.plan, model.graph, params)
-    return dataclasses.replace(frozen, quantization=known)
+    scales = at_ends(frozen) | quantization(model.plan, model.graph, params)
+    return dataclasses.replace(frozen, quantization=scales)
 
 
 def _constants(model: QModel, params: Params) -> dict[str, Any]:
@@ -62,52 +62,52 @@ def quantization(plan: Plan, graph: Graph, params: Params) -> dict[str, Quantiza
     return quantizations(plan, qparams, graph)
 
 
-def with_constants(graph: Graph, made: Mapping[str, np.ndarray], plan: Plan) -> Graph:
+def with_constants(graph: Graph, constants: Mapping[str, np.ndarray], plan: Plan) -> Graph:
     """The graph with its constants and CLAMP bounds.
 
     CLAMPs and spreads of bits that do nothing are left out.
 
     Args:
       graph: of integers.
-      made: values of constants by name, and of bounds by key.
+      constants: values of constants by name, and of bounds by key.
       plan: of the model.
 
     Raises:
       TosaError: the graph is illegal.
     """
-    frozen = in_parts(graph, lambda part: _with_constants(part, made, plan))
+    frozen = in_parts(graph, lambda part: _with_constants(part, constants, plan))
     validate(bind(frozen, batch=1)).raise_errors()
     return frozen
 
 
-def _with_constants(graph: Graph, made: Mapping[str, np.ndarray], plan: Plan) -> Graph:
+def _with_constants(graph: Graph, constants: Mapping[str, np.ndarray], plan: Plan) -> Graph:
     """The graph with its constants and CLAMP bounds, without the graphs inside it."""
-    graph = _without_idle_spreads(graph, made, plan.recipes)
+    graph = _without_idle_spreads(graph, constants, plan.recipes)
     tensors = {
-        name: dataclasses.replace(t, values=made[name].reshape(t.shape or ()))
-        if name in made
+        name: dataclasses.replace(t, values=constants[name].reshape(t.shape or ()))
+        if name in constants
         else t
         for name, t in graph.tensors.items()
     }
-    bounded = [_bounded(node, made, plan.bound_keys) for node in graph.nodes]
+    bounded = [_bounded(node, constants, plan.bound_keys) for node in graph.nodes]
     idle = {n.inputs[0]: n.outputs[0] for n in bounded if n.op == "CLAMP" and _is_idle(n, graph)}
     readers = [name for node in bounded for name in node.inputs] + list(graph.outputs)
     # The input of an idle CLAMP takes the name of its output, which users know.
     renamed = {a: b for a, b in idle.items() if readers.count(a) == 1 and a not in graph.inputs}
     gone = set(renamed.values())
 
-    def known_as(name: str) -> str:
+    def new_name(name: str) -> str:
         while name in renamed:
             name = renamed[name]
         return name
 
     nodes = [
-        dataclasses.replace(node, outputs=tuple(map(known_as, node.outputs)))
+        dataclasses.replace(node, outputs=tuple(map(new_name, node.outputs)))
         for node in bounded
         if not (node.op == "CLAMP" and node.outputs[0] in gone)
     ]
-    kept = {name: tensor for name, tensor in tensors.items() if name not in renamed}
-    return dataclasses.replace(graph, tensors=kept, nodes=tuple(nodes))
+    remaining = {name: tensor for name, tensor in tensors.items() if name not in renamed}
+    return dataclasses.replace(graph, tensors=remaining, nodes=tuple(nodes))
 
 
 def quantizations(
@@ -120,46 +120,46 @@ def quantizations(
       qparams: by owner.
       graph: of integers.
     """
-    found: dict[str, Quantization] = {}
+    result: dict[str, Quantization] = {}
     normed = {conv.weight: conv.channel_axes for conv in plan.norms.values()}
     for name, owner in plan.owners.items():
-        tensor, known = graph.tensors.get(name), qparams[owner]
-        if tensor is None or not known.storage.is_integer:
+        tensor, own = graph.tensors.get(name), qparams[owner]
+        if tensor is None or not own.storage.is_integer:
             continue
-        low, high = (int(end) for end in known.grid)
+        low, high = (int(end) for end in own.grid)
         is_whole = low <= tensor.dtype.minimum and high >= tensor.dtype.maximum
-        found[name] = Quantization(
-            scale=tuple(np.ravel(np.asarray(known.scale))),
-            zero_point=(int(zero_point_integer(known).q),),
-            axes=normed.get(owner, plan.scaled[owner].channel_axes) if known.scale.size > 1 else (),
+        result[name] = Quantization(
+            scale=tuple(np.ravel(np.asarray(own.scale))),
+            zero_point=(int(zero_point_integer(own).q),),
+            axes=normed.get(owner, plan.scaled[owner].channel_axes) if own.scale.size > 1 else (),
             bounds=None if is_whole else (low, high),
         )
-    return found
+    return result
 
 
 def at_ends(graph: Graph) -> dict[str, Quantization]:
     """The scales and zero points that a graph has for its inputs and outputs."""
     ends = {*graph.inputs, *graph.outputs}
-    return {name: known for name, known in graph.quantization.items() if name in ends}
+    return {name: quantization for name, quantization in graph.quantization.items() if name in ends}
 
 
 def _bounded(
-    node: Node, made: Mapping[str, np.ndarray], bound_keys: Mapping[str, Mapping[str, str]]
+    node: Node, constants: Mapping[str, np.ndarray], bound_keys: Mapping[str, Mapping[str, str]]
 ) -> Node:
     keys = bound_keys.get(node.outputs[0], {}) if node.op == "CLAMP" else {}
-    ends = {end: made[key][()] for end, key in keys.items()}
+    ends = {end: constants[key][()] for end, key in keys.items()}
     return dataclasses.replace(node, attributes={**node.attributes, **ends}) if ends else node
 
 
 def _without_idle_spreads(
-    graph: Graph, made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe]
+    graph: Graph, constants: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe]
 ) -> Graph:
     """The graph whose TABLEs read an input that has all bits of its type as it is."""
     idle = []
     for node in graph.nodes:
         recipe = recipes.get(node.inputs[1]) if node.op == "RESCALE" else None
         if isinstance(recipe, Multiplier) and recipe.scale.spread is not None:
-            multiplier, shift = (int(made[name][0]) for name in node.inputs[1:3])
+            multiplier, shift = (int(constants[name][0]) for name in node.inputs[1:3])
             if multiplier == 1 << shift:
                 idle.append(node)
     sources = {node.outputs[0]: node.inputs[0] for node in idle}
@@ -182,11 +182,11 @@ def _is_idle(node: Node, graph: Graph) -> bool:
     return int(low) <= dtype.minimum and int(high) >= dtype.maximum
 
 
-def check_factors(made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe]) -> None:
+def check_factors(constants: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe]) -> None:
     """Raises ValueError where float32 has no scale for a MUL, or no reciprocal of it."""
     for name, recipe in recipes.items():
         if isinstance(recipe, Factor):
-            factors = np.asarray(made[name])
+            factors = np.asarray(constants[name])
             if not ((factors >= _SMALLEST) & (factors <= _LARGEST)).all():
                 raise ValueError(
                     f"{recipe.tensor!r}: a scale cannot be expressed, expected all in "
@@ -195,7 +195,7 @@ def check_factors(made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe])
 
 
 def check_biases(
-    made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe], params: Params
+    constants: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe], params: Params
 ) -> None:
     """Raises ValueError where a bias is beyond what its accumulator has room for.
 
@@ -205,8 +205,10 @@ def check_biases(
     for name, recipe in recipes.items():
         if not isinstance(recipe, Bias):
             continue
-        found = np.abs(made[name].astype(np.float64)).reshape(-1, made[name].shape[-1]).max(0)
-        beyond = np.flatnonzero(found >= np.float32(recipe.limit))
+        largest = (
+            np.abs(constants[name].astype(np.float64)).reshape(-1, constants[name].shape[-1]).max(0)
+        )
+        beyond = np.flatnonzero(largest >= np.float32(recipe.limit))
         if beyond.size and not _is_end(recipe, recipes, params):
             raise ValueError(
                 f"bias {recipe.tensor!r} of {name!r}, channel {beyond[0]}: it is beyond "
@@ -265,13 +267,13 @@ def _largest_sum(node: Node, tensors: Sequence[Tensor], limit: int) -> int:
 
 
 def check_rescales(
-    graph: Graph, made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe], params: Params
+    graph: Graph, constants: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe], params: Params
 ) -> None:
     """Raises ValueError where a RESCALE cannot express its scale, with the scales it is made of."""
     for node in all_nodes(graph):
         if node.op != "RESCALE":
             continue
-        multiplier, shift = (made.get(name) for name in node.inputs[1:3])
+        multiplier, shift = (constants.get(name) for name in node.inputs[1:3])
         if multiplier is None or shift is None:
             continue
         largest = 31 if multiplier.dtype == np.int32 else 15
@@ -279,9 +281,9 @@ def check_rescales(
         if wrong.any():
             recipe = recipes[node.inputs[1]]
             is_made = isinstance(recipe, Multiplier)  # and not a constant that is trained
-            found = _described(recipe.scale, params, wrong) if is_made else ""
+            scale = _described(recipe.scale, params, wrong) if is_made else ""
             raise ValueError(
-                f"{node.title}: a scale cannot be expressed{found}, expected all in "
+                f"{node.title}: a scale cannot be expressed{scale}, expected all in "
                 f"[2**-62, 2**{largest - 2})"
             )
 
@@ -292,8 +294,8 @@ def _described(scale: Scale, params: Params, wrong: np.ndarray) -> str:
     place = f" of channel {channel}" if wrong.size > 1 else ""
 
     def value(term: Scale) -> float:
-        found = np.asarray(term(params)).reshape(-1)
-        return float(found[min(channel, found.size - 1)])
+        scales = np.asarray(term(params)).reshape(-1)
+        return float(scales[min(channel, scales.size - 1)])
 
     norm = None if scale.norm is None else params["norms"][scale.norm]
     terms = [*scale.over, *([] if scale.under is None else [scale.under])]

@@ -173,10 +173,10 @@ class _Rescale:
         changed = unchecked_multiplier_and_shift(
             jnp.asarray(scale) * factor, scale32=self.multiplier.dtype is DType.INT32
         )
-        kept = (change == 0) | jnp.asarray(multiplier == 0)
+        is_unchanged = (change == 0) | jnp.asarray(multiplier == 0)
         if self.is_shift:
-            return held(QTensor.of(jnp.where(kept, jnp.asarray(shift), changed[1])))
-        integers = jnp.where(kept, jnp.asarray(multiplier), changed[0].q)
+            return held(QTensor.of(jnp.where(is_unchanged, jnp.asarray(shift), changed[1])))
+        integers = jnp.where(is_unchanged, jnp.asarray(multiplier), changed[0].q)
         return held(QTensor(integers, changed[0].shadow))
 
 
@@ -219,10 +219,10 @@ def _with_own_scales(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node.op == "RESCALE":
             names = list(node.inputs)
-            for position, what in ((1, "multiplier"), (2, "shift")):
+            for position, role in ((1, "multiplier"), (2, "shift")):
                 tensor = tensors[names[position]]
                 if readers[tensor.name] > 1 and tensor.values is not None:
-                    own = unused(f"{node.outputs[0]}/{what}", tensors)
+                    own = unused(f"{node.outputs[0]}/{role}", tensors)
                     tensors[own] = dataclasses.replace(tensor, name=own)
                     nodes.append(Node("CONST", (), (own,)))
                     names[position] = own

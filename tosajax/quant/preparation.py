@@ -112,7 +112,7 @@ def prepare(
     check_type("batch_norms", batch_norms, bool | str, "True, False or a regular expression")
     check_type("max_trip_count", max_trip_count, int | None, "a number of turns")
     source = graph if graph.is_dynamic else None
-    simple, folded = found = simplified(of_one(graph))
+    simple, folded = simplification = simplified(of_one(graph))
     check_rules(rules, graph, simple)
     normed = {each.output for each in folded if each.is_scaled}
     norms = _norms(simple, normed, batch_norms) if batch_norms else {}
@@ -125,11 +125,11 @@ def prepare(
             raise ValueError(f"batch norms are kept by integers, and the rules ask for {asked}")
         graph, plan = with_rounded_operands(simple, operands)
         plan = dataclasses.replace(plan, options=options)
-        reader = _reader(function, found, plan)
+        reader = _reader(function, simplification, plan)
         return PreparedModel(graph, plan, float_graph=simple, reader=reader, source=source)
     graph, plan = converted(simple, norms, options)
     _check_turns(simple, plan)
-    reader = _reader(function, found, plan)
+    reader = _reader(function, simplification, plan)
     overrides = overrides or {}
     return PreparedModel(
         graph, plan, estimator, overrides, float_graph=simple, reader=reader, source=source
@@ -181,7 +181,7 @@ def _norms(graph: Graph, normed: Collection[str], asked: bool | str) -> dict[str
       asked: by the user.
     """
     readers = Counter(name for node in graph.nodes for name in node.inputs)
-    found = {}
+    convolutions = {}
     for node in graph.nodes:
         operator = spec.OPERATORS[node.op]
         if operator.chapter != "conv":
@@ -193,8 +193,8 @@ def _norms(graph: Graph, normed: Collection[str], asked: bool | str) -> dict[str
             is_asked = any(re.search(str(asked), name) for name in (output, weight))
         constants = [graph.tensors[name].values is not None for name in (weight, bias)]
         if is_asked and all(constants) and readers[weight] == readers[bias] == 1:
-            found[output] = NormedConv(weight, bias, operator.channel_axes.outputs)
-    if not found:
+            convolutions[output] = NormedConv(weight, bias, operator.channel_axes.outputs)
+    if not convolutions:
         where = "whose channels are scaled" if asked is True else f"with {asked!r} in its name"
         raise ValueError(f"batch_norms {asked!r}: the graph has no convolution {where}")
-    return found
+    return convolutions

@@ -217,7 +217,7 @@ class QModel(abc.ABC):
         return self.graph
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{what} {count}" for what, count in self._summary())
+        counts = ", ".join(f"{kind} {count}" for kind, count in self._summary())
         return f"{type(self).__name__}({html.quoted(self.graph.name)}, {counts})"
 
     def _repr_html_(self) -> str:

@@ -61,9 +61,9 @@ class QParams:
 
     def __repr__(self) -> str:
         arrays = {"scale": self.scale, "zero_point": self.zero_point, "bits": self.bits}
-        known = ", ".join(f"{name}={_brief(x)}" for name, x in arrays.items())
+        numbers = ", ".join(f"{name}={_brief(x)}" for name, x in arrays.items())
         kinds = [k.replace("_", " ") for k in ("symmetric", "narrow_range") if getattr(self, k)]
-        return f"QParams({', '.join([self.storage.name, known, *kinds])})"
+        return f"QParams({', '.join([self.storage.name, numbers, *kinds])})"
 
     @property
     def storage(self) -> Storage:
@@ -181,7 +181,7 @@ def multiplier_and_shift(scale: jax.Array, *, scale32: bool = True) -> tuple[QTe
 
 def unchecked_multiplier_and_shift(scale: jax.Array, *, scale32: bool) -> tuple[QTensor, jax.Array]:
     """`multiplier_and_shift` without errors."""
-    kept = 31 if scale32 else 15
+    bits_of_multiplier = 31 if scale32 else 15
     bits = lax.bitcast_convert_type(lax.stop_gradient(scale), jnp.int32)
     exponent = (bits >> 23) - 127
     multiplier = ((bits & 0x7FFFFF) | 0x800000) << 7
@@ -189,8 +189,8 @@ def unchecked_multiplier_and_shift(scale: jax.Array, *, scale32: bool) -> tuple[
         multiplier = ((multiplier >> 15) + 1) >> 1
         carry = multiplier >> 15
         multiplier, exponent = multiplier >> carry, exponent + carry
-    shift = kept - 1 - exponent
-    lost = jnp.clip(shift - MAX_SHIFT, 0, kept)
+    shift = bits_of_multiplier - 1 - exponent
+    lost = jnp.clip(shift - MAX_SHIFT, 0, bits_of_multiplier)
     multiplier = multiplier >> lost
     return (
         Multiplier(multiplier.astype(jnp.int32 if scale32 else jnp.int16), scale),

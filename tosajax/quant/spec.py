@@ -79,20 +79,20 @@ class QSpec:
         return storage_of(self.dtype)
 
 
-def _element_type(given: object) -> DType | Storage:
+def _element_type(name: object) -> DType | Storage:
     """The element type of a short name or of one of our own storages; other storages as they are.
 
     Raises:
       ValueError: it is none of these.
     """
-    found = _SHORT.get(given, given) if isinstance(given, str) else given
-    if isinstance(found, Integers | Float8):
-        found = found.dtype
-    if isinstance(found, DType) and found in _SHORT.values():
-        return found
-    if isinstance(found, Storage) and not isinstance(found, type | DType):
-        return found
-    raise ValueError(f"dtype {given!r}, expected one of {', '.join(_SHORT)}, or a Storage")
+    dtype = _SHORT.get(name, name) if isinstance(name, str) else name
+    if isinstance(dtype, Integers | Float8):
+        dtype = dtype.dtype
+    if isinstance(dtype, DType) and dtype in _SHORT.values():
+        return dtype
+    if isinstance(dtype, Storage) and not isinstance(dtype, type | DType):
+        return dtype
+    raise ValueError(f"dtype {name!r}, expected one of {', '.join(_SHORT)}, or a Storage")
 
 
 def _check_without_integers(spec: QSpec) -> None:
@@ -105,8 +105,8 @@ def _check_without_integers(spec: QSpec) -> None:
         "learned_bits": (False,),
     }
     for option, values in expected.items():
-        if (found := getattr(spec, option)) not in values:
-            raise ValueError(f"{option} {found!r} of {name}, expected {values[-1]!r}")
+        if (value := getattr(spec, option)) not in values:
+            raise ValueError(f"{option} {value!r} of {name}, expected {values[-1]!r}")
     if spec.observer.weighs_integers:
         raise ValueError(
             f"{name}: an observer that searches for the best integers, expected min_max, "
@@ -166,23 +166,23 @@ def rule(pattern: str, *, weight: QSpec | None = None, act: QSpec | None = None)
     if weight is not None and weight.dtype is DType.INT16:
         raise ValueError(f"rule {pattern!r}: weights of INT16, expected INT4, INT8 or FP8")
     if act is not None and (act.dtype is DType.INT4 or act.per_channel):
-        what = "a scale per channel" if act.per_channel else "INT4"
-        raise ValueError(f"rule {pattern!r}: activations of {what}, expected INT8, INT16 or FP8")
+        kind = "a scale per channel" if act.per_channel else "INT4"
+        raise ValueError(f"rule {pattern!r}: activations of {kind}, expected INT8, INT16 or FP8")
     return Rule(pattern, weight, act)
 
 
 def weight_spec(rules: Sequence[Rule], names: Iterable[str]) -> QSpec:
     """The specification of the latest rule for weights of a node of these names."""
     names = list(names)
-    found = [r.weight for r in rules if r.weight is not None and _matches(r, names)]
-    return found[-1] if found else DEFAULT_WEIGHT
+    specs = [r.weight for r in rules if r.weight is not None and _matches(r, names)]
+    return specs[-1] if specs else DEFAULT_WEIGHT
 
 
 def act_spec(rules: Sequence[Rule], names: Iterable[str]) -> QSpec:
     """The specification of the latest rule for outputs of a node of these names."""
     names = list(names)
-    found = [r.act for r in rules if r.act is not None and _matches(r, names)]
-    return found[-1] if found else DEFAULT_ACT
+    specs = [r.act for r in rules if r.act is not None and _matches(r, names)]
+    return specs[-1] if specs else DEFAULT_ACT
 
 
 class Asked:

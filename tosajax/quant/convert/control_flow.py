@@ -67,10 +67,10 @@ def _own_result(
     c: Converter, output: str, *results: tuple[Graph, str], also: Sequence[str] = ()
 ) -> None:
     """Gives the output of a node a scale that holds the results of its graphs as they are made."""
-    made = [_made(graph, name) for graph, name in results]
+    sources = [_made(graph, name) for graph, name in results]
     names = [name for _, name in results]
-    c.own(output, *dict.fromkeys((*also, *names, *made)))
-    for name in dict.fromkeys(made):
+    c.own(output, *dict.fromkeys((*also, *names, *sources)))
+    for name in dict.fromkeys(sources):
         if name not in names:
             c.observe(name, for_=output)
 
@@ -89,8 +89,8 @@ def _converted(
       before: for each input of floats, the tensor whose scale it has.
       after: the same for each output.
     """
-    made = [_made(graph, name) for name in graph.outputs]
-    pairs = [*zip(made, after, strict=True), *zip(graph.inputs, before, strict=True)]
+    sources = [_made(graph, name) for name in graph.outputs]
+    pairs = [*zip(sources, after, strict=True), *zip(graph.inputs, before, strict=True)]
     owners = {name: owner for name, owner in pairs if owner is not None}
     inner = Converter(graph, {}, c.options, around=c, owners=owners)
     convert(inner)

@@ -243,9 +243,9 @@ class Converter:
 
     def observe(self, name: str, *, for_: str) -> None:
         """Has the range of a tensor hold the values of another."""
-        known = self.scaled[self.owner(for_)]
-        observed = (*known.observed, name)
-        self.scaled[self.owner(for_)] = dataclasses.replace(known, observed=observed)
+        scaled = self.scaled[self.owner(for_)]
+        observed = (*scaled.observed, name)
+        self.scaled[self.owner(for_)] = dataclasses.replace(scaled, observed=observed)
 
     # Constants with recipes.
 
@@ -534,8 +534,8 @@ def ends(node: Node) -> tuple[float, float]:
 
 def _readers(graph: Graph) -> dict[str, list[Node]]:
     """The nodes that read each tensor."""
-    found: dict[str, list[Node]] = {}
+    readers: dict[str, list[Node]] = {}
     for node in graph.nodes:
         for name in dict.fromkeys(node.inputs):
-            found.setdefault(name, []).append(node)
-    return found
+            readers.setdefault(name, []).append(node)
+    return readers

@@ -29,8 +29,8 @@ def mul(c: Converter, node: Node) -> None:
         if factor is not None and factor > 0:
             _times(c, node, tensor, factor)
             return
-    one = Scale()
-    wide = [c.integers(name, f"{output}/input{i}", one) for i, name in enumerate((x, y))]
+    unit = Scale()
+    wide = [c.integers(name, f"{output}/input{i}", unit) for i, name in enumerate((x, y))]
     shift = c.zero(f"{output}/shift_of_product", DType.INT8)
     acc = c.builder.op("MUL", *wide, shift, name=f"{output}/acc", location=node.location)
     c.finish(output, Accumulator(acc, Scale((c.owner(x), c.owner(y)))))

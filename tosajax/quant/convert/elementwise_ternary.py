@@ -41,21 +41,23 @@ def _is_whole(c: Converter, node: Node, truth: bool) -> bool:
 def _with_nan(c: Converter, node: Node, nan: int) -> None:
     """NaN as 0; or as less than all numbers, where ARGMAX looks for the largest of these."""
     (condition, *choices), (output,) = node.inputs, node.outputs
-    kept, label = choices[1 - nan], f"{output}/nan"
+    operand, label = choices[1 - nan], f"{output}/nan"
     shape = c.graph.tensors[choices[nan]].shape or ()
-    x = c.get(kept)
+    x = c.get(operand)
     if output not in c.nans.sought:
-        number = c.number(label, kept, 0.0, shape)
+        number = c.number(label, operand, 0.0, shape)
     else:
         storage, least, largest = x.dtype.storage, x.dtype.minimum, x.dtype.maximum
         number = c.builder.const(np.full(shape, least, storage), x.dtype, name=label)
-        if kept not in c.nans.sought:
+        if operand not in c.nans.sought:
             bounds = {"min_val": storage.type(least + 1), "max_val": storage.type(largest)}
             x = c.builder.op("CLAMP", x, name=f"{output}/numbers", **bounds)
     operands = [x, x]
     operands[nan] = number
-    made = c.builder.op("SELECT", c.get(condition), *operands, name=output, location=node.location)
-    c.put(output, made, like=kept)
+    selected = c.builder.op(
+        "SELECT", c.get(condition), *operands, name=output, location=node.location
+    )
+    c.put(output, selected, like=operand)
 
 
 def _with_ends(c: Converter, node: Node, ends: list[int]) -> list[Tensor]:

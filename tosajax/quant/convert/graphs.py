@@ -64,10 +64,10 @@ def _conversion(node: Node) -> Callable[[Converter, Node], None]:
         module = importlib.import_module(f"tosajax.quant.convert.{operator.chapter}")
     except ModuleNotFoundError:
         module = None
-    found = getattr(module, node.op.lower(), _move if operator.keeps_scale else None)
-    if found is None:
+    convert = getattr(module, node.op.lower(), _move if operator.keeps_scale else None)
+    if convert is None:
         raise UnsupportedError(f"{node.title}: this operator of floats has no integer form")
-    return found
+    return convert
 
 
 def _move(converter: Converter, node: Node) -> None:

@@ -88,28 +88,28 @@ def _joined(operands: Sequence[Operand]) -> dict[str, Operand]:
     """The operands by name, each once."""
     joined: dict[str, Operand] = {}
     for operand in operands:
-        known = joined.setdefault(operand.name, operand)
-        if known.spec.storage != operand.spec.storage:
+        first = joined.setdefault(operand.name, operand)
+        if first.spec.storage != operand.spec.storage:
             raise UnsupportedError(
-                f"{known.name!r}: {known.spec.storage.name} and {operand.spec.storage.name} for "
+                f"{first.name!r}: {first.spec.storage.name} and {operand.spec.storage.name} for "
                 "one tensor, expected one type: give it by rules"
             )
-        if known.channel_axes != operand.channel_axes:
-            joined[operand.name] = known._replace(channel_axes=())
+        if first.channel_axes != operand.channel_axes:
+            joined[operand.name] = first._replace(channel_axes=())
     return joined
 
 
 def _operands(graph: Graph, node: Node, asked: Asked) -> list[Operand]:
     """The operands of the products of a node."""
-    found = []
+    operands = []
     for position, name in enumerate(_products(graph, node)):
         if position == 1 and graph.tensors[name].values is not None:
             wanted = asked.weight(node.outputs[0], name)
             channels = spec.OPERATORS[node.op].channel_axes.outputs
-            found.append(Operand(name, wanted, channels if wanted.per_channel else ()))
+            operands.append(Operand(name, wanted, channels if wanted.per_channel else ()))
         else:
-            found.append(Operand(name, asked.act(name), ()))
-    return found
+            operands.append(Operand(name, asked.act(name), ()))
+    return operands
 
 
 def _products(graph: Graph, node: Node) -> tuple[str, ...]:
@@ -229,12 +229,12 @@ def _trained(graph: Graph, node: Node) -> list[str]:
 
     A constant of a single element is part of the function (an epsilon, a half), or a zero point.
     """
-    products, found = _products(graph, node), []
-    for argument, given in arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT).items():
-        for name in given if isinstance(given, tuple) else (given,):
+    products, trained = _products(graph, node), []
+    for argument, names in arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT).items():
+        for name in names if isinstance(names, tuple) else (names,):
             tensor = graph.tensors[name]
             if tensor.values is None or not tensor.dtype.is_float or name in products:
                 continue
             if argument == "bias" or tensor.values.size > 1:
-                found.append(name)
-    return found
+                trained.append(name)
+    return trained

@@ -63,7 +63,7 @@ def _up_to_bias(c: Converter, name: str, channels: int) -> list[Node]:
 
     Empty where there is none, or where a TABLE reads a tensor between.
     """
-    found: list[Node] = []
+    readers: list[Node] = []
     sources = {function.source for function in c.functions.values()}
     while (reader := c.sole_reader(name)) is not None and name not in sources:
         (output,) = reader.outputs
@@ -72,10 +72,10 @@ def _up_to_bias(c: Converter, name: str, channels: int) -> list[Node]:
         keeps_channels = channels == 1 or after[-1:] == (channels,)
         if output in c.covered or output in c.functions or not keeps_channels:
             return []
-        found.append(reader)
+        readers.append(reader)
         if reader.op == "ADD":
             is_bias = any(c.constant(n) is not None for n in reader.inputs)
-            return found if is_bias and before == after else []
+            return readers if is_bias and before == after else []
         if reader.op != "RESHAPE":
             return []
         name = output

@@ -8,12 +8,12 @@ from tosajax.quant.convert.converter import Converter
 
 def scatter(c: Converter, node: Node) -> None:
     (values_in, indices, input), (output,) = node.inputs, node.outputs
-    into, what = c.merged(output, (values_in, input))
+    into, updates = c.merged(output, (values_in, input))
     scattered = c.builder.op(
         "SCATTER",
         into,
         c.get(indices),
-        what,
+        updates,
         name=f"{output}/scattered",
         location=node.location,
     )

@@ -68,21 +68,21 @@ def _separated(graph: Graph, path: str, blocks: set[str], names: set[str]) -> Gr
 
 def _with_path(graph: Graph, path: str, names: set[str]) -> Graph:
     """The graph whose tensors have its path in front of their names; adds these to `names`."""
-    known: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for name in graph.tensors:
-        known[name] = unused(path + name, names)
-        names.add(known[name])
-    tensors = [dataclasses.replace(t, name=known[name]) for name, t in graph.tensors.items()]
+        renamed[name] = unused(path + name, names)
+        names.add(renamed[name])
+    tensors = [dataclasses.replace(t, name=renamed[name]) for name, t in graph.tensors.items()]
     return dataclasses.replace(
         graph,
-        inputs=tuple(known[name] for name in graph.inputs),
-        outputs=tuple(known[name] for name in graph.outputs),
+        inputs=tuple(renamed[name] for name in graph.inputs),
+        outputs=tuple(renamed[name] for name in graph.outputs),
         tensors={tensor.name: tensor for tensor in tensors},
         nodes=tuple(
             dataclasses.replace(
                 node,
-                inputs=tuple(known[name] for name in node.inputs),
-                outputs=tuple(known[name] for name in node.outputs),
+                inputs=tuple(renamed[name] for name in node.inputs),
+                outputs=tuple(renamed[name] for name in node.outputs),
             )
             for node in graph.nodes
         ),
@@ -115,20 +115,20 @@ def _inside(node: Node, tensors: Mapping[str, Tensor], parts: dict[str, Graph]) 
     operands = node.inputs[first:]
     for key in keys:
         parts[node.attributes[key]] = _without_copies(parts[node.attributes[key]])
-    known = [place for place, name in enumerate(operands) if tensors[name].values is not None]
+    constants = [place for place, name in enumerate(operands) if tensors[name].values is not None]
     if node.op == "WHILE_LOOP":
         body = parts[node.attributes["body_graph"]]
-        known = [place for place in known if body.outputs[place] == body.inputs[place]]
-    values = {place: tensors[operands[place]] for place in known}
+        constants = [place for place in constants if body.outputs[place] == body.inputs[place]]
+    values = {place: tensors[operands[place]] for place in constants}
     for key in keys:
         # All states of a loop come out of its body.
         is_body = key == "body_graph"
         parts[node.attributes[key]] = _with_values(parts[node.attributes[key]], values, is_body)
-    inputs = (*node.inputs[:first], *_others(operands, known))
+    inputs = (*node.inputs[:first], *_others(operands, constants))
     if node.op != "WHILE_LOOP":
         return [dataclasses.replace(node, inputs=inputs)]
-    outputs = tuple(_others(node.outputs, known))
-    copies = [Node("IDENTITY", (operands[place],), (node.outputs[place],)) for place in known]
+    outputs = tuple(_others(node.outputs, constants))
+    copies = [Node("IDENTITY", (operands[place],), (node.outputs[place],)) for place in constants]
     return [*copies, dataclasses.replace(node, inputs=inputs, outputs=outputs)]
 
 
@@ -150,7 +150,7 @@ def _without_copies(graph: Graph) -> Graph:
 
 def _with_values(graph: Graph, values: Mapping[int, Tensor], is_body: bool) -> Graph:
     """The graph with constants in place of some inputs, and of the same outputs of a body."""
-    made = {
+    constants = {
         graph.inputs[place]: dataclasses.replace(tensor, name=graph.inputs[place])
         for place, tensor in values.items()
     }
@@ -159,6 +159,6 @@ def _with_values(graph: Graph, values: Mapping[int, Tensor], is_body: bool) -> G
         graph,
         inputs=tuple(_others(graph.inputs, places)),
         outputs=tuple(_others(graph.outputs, places)) if is_body else graph.outputs,
-        tensors={**graph.tensors, **made},
-        nodes=(*(Node("CONST", (), (name,)) for name in made), *graph.nodes),
+        tensors={**graph.tensors, **constants},
+        nodes=(*(Node("CONST", (), (name,)) for name in constants), *graph.nodes),
     )

@@ -113,8 +113,8 @@ def _sources(node: Node) -> dict[str, Argument]:
     """The tensors whose elements a node passes on, or limits."""
     operator = spec.OPERATORS[node.op]
     named = arguments(operator, node.inputs, Kind.INPUT)
-    found = operator.passes_on or operator.inputs[:1]
-    pairs = [(named[argument.name], argument) for argument in found]
+    passed_on = operator.passes_on or operator.inputs[:1]
+    pairs = [(named[argument.name], argument) for argument in passed_on]
     return {
         name: argument
         for names, argument in pairs

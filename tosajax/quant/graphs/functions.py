@@ -37,10 +37,10 @@ class Parameter(NamedTuple):
 
     def like(self, elements: np.ndarray) -> Any:
         """An array of the same kind and type."""
-        found = elements.reshape(self.array.shape).astype(self.array.dtype)
+        array = elements.reshape(self.array.shape).astype(self.array.dtype)
         if isinstance(self.array, jax.Array):
-            return jnp.asarray(found)
-        return found if isinstance(self.array, np.ndarray) else found[()]
+            return jnp.asarray(array)
+        return array if isinstance(self.array, np.ndarray) else array[()]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,9 +76,9 @@ class Function:
 
         It is `params`; or the module, where it holds the parameters; or a pair of both.
         """
-        module, given = Leaves(self.fn), Leaves(self.params)
+        module, own = Leaves(self.fn), Leaves(self.params)
         rest = iter(arrays)
-        fn, params = module.filled(rest), given.filled(rest)
+        fn, params = module.filled(rest), own.filled(rest)
         if self.params is None:
             return fn
         return (fn, params) if module.named("") else params

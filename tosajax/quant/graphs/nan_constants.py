@@ -42,9 +42,9 @@ class Nans(NamedTuple):
         """Finds them in a graph, without those inside it."""
         truths, possible = dict[str, bool](), set[str]()
         for node in graph.ordered_nodes():
-            found = _truth(graph, node, truths, possible)
-            if found is not None:
-                truths |= dict.fromkeys(node.outputs, found)
+            truth = _truth(graph, node, truths, possible)
+            if truth is not None:
+                truths |= dict.fromkeys(node.outputs, truth)
             is_possible = not possible.isdisjoint(_chosen(node, truths))
             if node.op == "CONST":
                 values = graph.tensors[node.outputs[0]].values
@@ -109,8 +109,8 @@ def _sought(graph: Graph) -> set[str]:
         if nan is not None and output not in other:
             sought.add(output)
         is_finder = node.op == "ARGMAX" and node.attributes.get("nan_mode") is NanMode.IGNORE
-        kept = node.inputs[2 - nan] if nan is not None and output in sought else None
-        other.update(name for name in node.inputs if name != kept and not is_finder)
+        number = node.inputs[2 - nan] if nan is not None and output in sought else None
+        other.update(name for name in node.inputs if name != number and not is_finder)
     return sought
 
 
@@ -118,5 +118,5 @@ def nan_choice(graph: Graph, node: Node) -> int | None:
     """The choice of a SELECT that is NaN, 0 or 1, where one is; else None."""
     if node.op != "SELECT":
         return None
-    found = [is_nan(graph.tensors[name].values) for name in node.inputs[1:]]
-    return found.index(True) if found.count(True) == 1 else None
+    are_nan = [is_nan(graph.tensors[name].values) for name in node.inputs[1:]]
+    return are_nan.index(True) if are_nan.count(True) == 1 else None

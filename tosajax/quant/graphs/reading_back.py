@@ -100,18 +100,18 @@ class Reader:
 
     def readable(self, values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """The constants, as far as parameters can make them; see `QModel.readable`."""
-        found, groups = dict(values), defaultdict[int, list[str]](list)
+        constants, groups = dict(values), defaultdict[int, list[str]](list)
         for name, tensor in self.trained.items():
             source = self.source(name)
             is_held = True if source is None else source.elements.factor == 0
             if np.any(is_held):
-                found[name] = jnp.where(is_held, np.asarray(tensor.values), values[name])
+                constants[name] = jnp.where(is_held, np.asarray(tensor.values), values[name])
             if source is not None:
                 groups[source.number].append(name)
         for number, names in groups.items():
             if len(names) > 1 or self._repeats(names[0]):
-                found |= self._tied(self.function.parameters[number], names, found)
-        return found
+                constants |= self._tied(self.function.parameters[number], names, constants)
+        return constants
 
     def _tied(
         self, parameter: Parameter, names: list[str], values: Mapping[str, jax.Array]
@@ -122,13 +122,13 @@ class Reader:
         for name in sorted(names, key=lambda name: values[name].size):
             places, factor, offset = sources[name].elements
             divisor = np.where(factor == 0, 1, factor).astype(np.float32)
-            made = (values[name] - offset.astype(np.float32)) / divisor
-            row = row.at[places].set(jnp.where(factor == 0, row[places], made))
-        found = {}
+            solution = (values[name] - offset.astype(np.float32)) / divisor
+            row = row.at[places].set(jnp.where(factor == 0, row[places], solution))
+        constants = {}
         for name, source in sources.items():
             places, factor, offset = source.elements
-            found[name] = row[places] * factor.astype(np.float32) + offset.astype(np.float32)
-        return found
+            constants[name] = row[places] * factor.astype(np.float32) + offset.astype(np.float32)
+        return constants
 
     def _repeats(self, name: str) -> bool:
         """Whether elements of a constant are the same element of its parameter."""
@@ -160,12 +160,10 @@ class Reader:
         if origin is None or origin.moves is None or origin.number >= len(parameters):
             return None
         parameter, values = parameters[origin.number], self.function.constants[name]
-        found = elements(origin.moves, parameter.array.shape, shape)
-        if found is None or not _are_near(
-            found.of(parameter.elements), _wide(values), values.dtype
-        ):
+        read = elements(origin.moves, parameter.array.shape, shape)
+        if read is None or not _are_near(read.of(parameter.elements), _wide(values), values.dtype):
             return None
-        return Source(name, origin.number, found)
+        return Source(name, origin.number, read)
 
     def _of_weight(self, folded: Folded) -> Source | None:
         shape = self.trained[folded.weight].shape or ()
@@ -181,18 +179,18 @@ class Reader:
     def _of_bias(self, folded: Folded) -> Source | None:
         """The last offset that can change takes all changes: little or nothing scales it."""
         bias = self.trained[folded.bias]
-        factor, found = np.ones(math.prod(bias.shape or ())), None
+        factor, source = np.ones(math.prod(bias.shape or ())), None
         for link in reversed(folded.links):
-            if found is None and link.sign:
-                found = self._of_offset(link.constant, link.sign * factor)
+            if source is None and link.sign:
+                source = self._of_offset(link.constant, link.sign * factor)
             factor = factor * link.scale
-        found = self._of_offset(folded.before[1], factor) if found is None else found
-        if found is None:
+        source = self._of_offset(folded.before[1], factor) if source is None else source
+        if source is None:
             return None
-        places, factor, _ = found.elements
-        before = self.function.parameters[found.number].elements[places]
+        places, factor, _ = source.elements
+        before = self.function.parameters[source.number].elements[places]
         offset = np.asarray(bias.values, np.float64) - factor * before
-        return found._replace(elements=Elements(places, factor, offset))
+        return source._replace(elements=Elements(places, factor, offset))
 
     def _of_offset(self, name: str, factor: np.ndarray) -> Source | None:
         """The source of an offset with an element for each channel, which counts by a factor."""
@@ -207,14 +205,14 @@ class Reader:
 
     def _fixed(self) -> set[str]:
         """The scales and offsets in convolutions, and of no effect, that stay as they are."""
-        found = neutral_constants(separated(self.function.graph))
+        fixed = neutral_constants(separated(self.function.graph))
         for folded in self.folded:
             names = [*folded.before, *(link.constant for link in folded.links)]
             for source in map(self.source, {folded.weight, folded.bias} & self.trained.keys()):
                 if source is not None:
                     names.remove(source.constant)
-            found.update(names)
-        return found
+            fixed.update(names)
+        return fixed
 
     # What cannot be read back.
 

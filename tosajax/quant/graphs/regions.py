@@ -111,11 +111,11 @@ def _origins(graph: Graph) -> dict[str, _Origin]:
     readers = Counter([*(name for node in graph.nodes for name in node.inputs), *graph.outputs])
     producers: dict[str, Node] = {}
     for node in graph.ordered_nodes():
-        found = _common(node, origins, graph.tensors)
-        if found is not None and _is_fused(node, found, producers, readers):
-            found = None
+        origin = _common(node, origins, graph.tensors)
+        if origin is not None and _is_fused(node, origin, producers, readers):
+            origin = None
         for name in node.outputs:
-            origins[name] = found or _Origin(name, False)
+            origins[name] = origin or _Origin(name, False)
             producers[name] = node
     return origins
 

@@ -127,9 +127,9 @@ def simplified(graph: Graph) -> Simple:
     folded, names = list[Folded](), dict[str, str]()
 
     def without_batch_norms(part: Graph) -> Graph:
-        part, found = _without_batch_norms(part)
+        part, convolutions = _without_batch_norms(part)
         part, renamed = _renamed(part)
-        folded.extend(found)
+        folded.extend(convolutions)
         names.update(renamed)
         return part
 
@@ -149,8 +149,8 @@ def _checked(graph: Graph) -> Graph:
     for node in all_nodes(graph):
         operator = spec.OPERATORS[node.op]
         if operator.chapter in ("custom", "fft", "variable"):  # fft: of complex numbers
-            found = f"operators of {operator.chapter} cannot be quantized"
-            raise UnsupportedError(f"{node.title}: {found}")
+            problem = f"operators of {operator.chapter} cannot be quantized"
+            raise UnsupportedError(f"{node.title}: {problem}")
     return graph
 
 
@@ -194,24 +194,24 @@ def _wide_attribute(kind: object, value: object, dtype: DType) -> object:
 def _computed(graph: Graph) -> Graph:
     """Computes the results of constants alone, floats included."""
     stored, computed, nodes = [], [], []
-    known: set[str] = set()
+    constants: set[str] = set()
     for node in graph.ordered_nodes():
         if node.op in spec.CONSTANT_OPERATORS:
             stored.append(node)
-        elif known.issuperset(node.inputs) and spec.OPERATORS[node.op].is_function:
+        elif constants.issuperset(node.inputs) and spec.OPERATORS[node.op].is_function:
             computed.append(node)
         else:
             nodes.append(node)
             continue
-        known.update(node.outputs)
+        constants.update(node.outputs)
     names = [name for node in computed for name in node.outputs]
     program, params = build(Graph((), tuple(names), graph.tensors, (*stored, *computed)))
     _, _, outputs = program(params, {})
     tensors = dict(graph.tensors)
     for name, values in zip(names, outputs, strict=True):
         tensors[name] = dataclasses.replace(tensors[name], values=np.asarray(values))
-    made = [Node("CONST", (), (name,)) for name in names]
-    return dataclasses.replace(graph, tensors=tensors, nodes=(*stored, *made, *nodes))
+    new_constants = [Node("CONST", (), (name,)) for name in names]
+    return dataclasses.replace(graph, tensors=tensors, nodes=(*stored, *new_constants, *nodes))
 
 
 def _without_unused_tensors(graph: Graph) -> Graph:
@@ -274,11 +274,11 @@ def neutral_constants(graph: Graph) -> set[str]:
     Args:
       graph: from `separated`.
     """
-    tensors, found = all_tensors(graph), set[str]()
+    tensors, neutral = all_tensors(graph), set[str]()
     for node in all_nodes(graph):
         if node.op in _NEUTRAL and (source := _equal_input(node, tensors)) is not None:
-            found.update(name for name in node.inputs if name != source)
-    return found
+            neutral.update(name for name in node.inputs if name != source)
+    return neutral
 
 
 def _has_type_of(node: Node, name: str, tensors: Mapping[str, Tensor]) -> bool:
@@ -345,12 +345,12 @@ def _without_batch_norms(graph: Graph) -> tuple[Graph, list[Folded]]:
     nodes = []
     for node in graph.ordered_nodes():
         chain = _chain(node, tensors, readers) if _is_convolution(node, tensors) else []
-        made = _with_chain(node, chain, tensors, readers) if chain else None
-        if made is not None:
+        replacement = _with_chain(node, chain, tensors, readers) if chain else None
+        if replacement is not None:
             gone.update(reader.outputs[0] for reader, _ in chain)
-            folded.append(_folded(node, made[-1], [link for _, link in chain]))
+            folded.append(_folded(node, replacement[-1], [link for _, link in chain]))
         if gone.isdisjoint(node.outputs):
-            nodes += made or [node]
+            nodes += replacement or [node]
     return dataclasses.replace(graph, tensors=tensors, nodes=nodes), folded
 
 
@@ -401,14 +401,14 @@ def _link(node: Node, x: str, tensors: Mapping[str, Tensor]) -> Link | None:
     constant = _by_channel(tensors[name])
     if constant is None or not _has_type_of(node, x, tensors):
         return None
-    one, zero = np.ones(1), np.zeros(1)
+    ones, zero = np.ones(1), np.zeros(1)
     if node.op == "MUL":
         return Link(node.op, name, 0, constant, zero)
     if node.op == "ADD":
-        return Link(node.op, name, 1, one, constant)
+        return Link(node.op, name, 1, ones, constant)
     if first == x:
-        return Link(node.op, name, -1, one, -constant)
-    return Link(node.op, name, 1, -one, constant)
+        return Link(node.op, name, -1, ones, -constant)
+    return Link(node.op, name, 1, -ones, constant)
 
 
 def _by_channel(tensor: Tensor) -> np.ndarray | None:
@@ -448,9 +448,9 @@ def _with_chain(
         taken = len(readers[name]) > 1
         names.append(unused(f"{name}_{output}", tensors) if taken else name)
         tensors[names[-1]] = Tensor(names[-1], DType.FP32, values.shape, values)
-    made = [Node("CONST", (), (name,)) for name in names if name not in folded]
+    constants = [Node("CONST", (), (name,)) for name in names if name not in folded]
     inputs = (x, *names, *zero_points)
-    return [*made, dataclasses.replace(node, inputs=inputs, outputs=(output,))]
+    return [*constants, dataclasses.replace(node, inputs=inputs, outputs=(output,))]
 
 
 def _float64(tensor: Tensor) -> np.ndarray:

@@ -214,9 +214,9 @@ def check_params(params: Any, wanted: Mapping[str, Iterable[str]]) -> None:
     check_type("params", params, Mapping, "a dictionary, from `calibrate` or `lift`")
     for group, names in wanted.items():
         if group not in params:
-            found = ", ".join(map(repr, params)) or "nothing"
+            groups = ", ".join(map(repr, params)) or "nothing"
             raise ValueError(
-                f"params has {found} and no {group!r}, expected what `calibrate` or `lift` gave "
+                f"params has {groups} and no {group!r}, expected what `calibrate` or `lift` gave "
                 "for this model"
             )
         check_type(f"params[{group!r}]", params[group], Mapping, "a dictionary by tensor name")
@@ -241,14 +241,14 @@ def check_sampled(
       tables: for each of these, the output of a TABLE.
     """
     for name, table in tables.items():
-        for what in ("scale", "zero_point", "bits"):
-            pair = getattr(qparams[name], what), getattr(sampled[name], what)
+        for field in ("scale", "zero_point", "bits"):
+            pair = getattr(qparams[name], field), getattr(sampled[name], field)
             if any(isinstance(value, Tracer) for value in pair):
                 continue
             now, then = (np.asarray(value) for value in pair)
             if (now != then).any():
                 raise ValueError(
-                    f"the table of {table!r} was sampled where {name!r} had {what} "
+                    f"the table of {table!r} was sampled where {name!r} had {field} "
                     f"{then.reshape(-1)[0]}, and it has {now.reshape(-1)[0]} now: expected "
                     "`sample_tables(model, params)` after a change of it"
                 )
@@ -262,20 +262,20 @@ def check_scales(qparams: Mapping[str, QParams], names: Iterable[str]) -> None:
     for name in names:
         own = qparams[name]
         check_type(f"params['qparams'][{name!r}]", own, QParams, "QParams")
-        for what in ("scale", "zero_point", "bits"):
-            value = getattr(own, what)
+        for field in ("scale", "zero_point", "bits"):
+            value = getattr(own, field)
             if isinstance(value, Tracer):
                 continue
             value = np.asarray(value)
-            is_right = np.isfinite(value) & ((value > 0) | (what == "zero_point"))
+            is_right = np.isfinite(value) & ((value > 0) | (field == "zero_point"))
             if not is_right.all():
                 at = np.argwhere(~is_right)[0]
                 # A scale has one axis at most that is longer than 1, or two of a depthwise weight.
                 long = [int(i) for i, size in zip(at, value.shape, strict=True) if size > 1]
                 place = f" of channel {', '.join(map(str, long))}" if long else ""
-                kind = "a finite number" if what == "zero_point" else "a positive number"
+                kind = "a finite number" if field == "zero_point" else "a positive number"
                 raise ValueError(
-                    f"{what.replace('_', ' ')}{place} of {name!r} is {value[tuple(at)]}, expected "
+                    f"{field.replace('_', ' ')}{place} of {name!r} is {value[tuple(at)]}, expected "
                     f"{kind}: train with an optimizer that keeps scales positive (quant.relative), "
                     "or with smaller steps and quant.project after each"
                 )
@@ -288,12 +288,12 @@ def check_norms(norms: Mapping[str, Norm], names: Iterable[str]) -> None:
     """
     for name in names:
         check_type(f"params['norms'][{name!r}]", norms[name], Norm, "a Norm")
-        for what in ("gamma", "deviation"):
-            value = getattr(norms[name], what)
+        for field in ("gamma", "deviation"):
+            value = getattr(norms[name], field)
             if not isinstance(value, Tracer) and not (np.asarray(value) > 0).all():
                 channel = int(np.argmin(np.asarray(value) > 0))
                 raise ValueError(
-                    f"{what} of channel {channel} of the batch norm of {name!r} is "
+                    f"{field} of channel {channel} of the batch norm of {name!r} is "
                     f"{np.asarray(value)[channel]}, expected a positive number: train with an "
                     "optimizer that keeps them positive (quant.relative)"
                 )

@@ -51,16 +51,16 @@ def rows(
     Raises:
       ValueError: the inputs are not a batch of the tensors.
     """
-    found = _batched(tensors, inputs)
-    return jax.tree.map(lambda x: x[None], list(inputs)) if found is None else found
+    batched = _batched(tensors, inputs)
+    return jax.tree.map(lambda x: x[None], list(inputs)) if batched is None else batched
 
 
 def as_given(outputs: _T, tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]) -> _T:
     """The outputs of `rows` of inputs, as a batch along the axis that the inputs have theirs."""
     shapes = [(tuple(x.shape), tuple(t.shape or ())) for x, t in zip(inputs, tensors, strict=True)]
-    if all(found == own for found, own in shapes):
+    if all(shape == own for shape, own in shapes):
         return jax.tree.map(lambda y: y[0], outputs)
-    if all(found[1:] == own for found, own in shapes):
+    if all(shape[1:] == own for shape, own in shapes):
         return outputs
     return jax.tree.map(lambda y: y[:, 0] if y.shape[1:2] == (1,) else y, outputs)
 
@@ -70,17 +70,17 @@ def _batched(
 ) -> list[jax.Array | QTensor] | None:
     """The inputs with an axis of examples in front; None where they are the graph's own batch."""
     shapes = [tuple(t.shape or ()) for t in tensors]
-    found = [tuple(x.shape) for x in inputs]
-    if len(found) != len(shapes):
-        raise ValueError(f"{len(found)} inputs, expected {len(shapes)}")
-    if found == shapes:
+    input_shapes = [tuple(x.shape) for x in inputs]
+    if len(input_shapes) != len(shapes):
+        raise ValueError(f"{len(input_shapes)} inputs, expected {len(shapes)}")
+    if input_shapes == shapes:
         return None
-    in_first = [s[:1] == (1,) and f[1:] == s[1:] for f, s in zip(found, shapes, strict=True)]
-    in_front = [f[1:] == s for f, s in zip(found, shapes, strict=True)]
-    counts = {f[:1] for f in found}
+    in_first = [s[:1] == (1,) and f[1:] == s[1:] for f, s in zip(input_shapes, shapes, strict=True)]
+    in_front = [f[1:] == s for f, s in zip(input_shapes, shapes, strict=True)]
+    counts = {f[:1] for f in input_shapes}
     if len(counts) != 1 or not all(a or b for a, b in zip(in_first, in_front, strict=True)):
         wanted = ", ".join(f"{t.name} {t}" for t in tensors)
-        raise ValueError(f"inputs of shapes {found}, expected {wanted}, or batches of them")
+        raise ValueError(f"inputs of shapes {input_shapes}, expected {wanted}, or batches of them")
     return [
         jax.tree.map(lambda x: x[:, None], x) if a and not b else x
         for x, a, b in zip(inputs, in_first, in_front, strict=True)

@@ -140,16 +140,16 @@ def with_statistics(
     check_type("norms", norms, Mapping, "a dictionary of Norms, from `QModel.apply_batch`")
     if not 0 <= momentum <= 1:
         raise ValueError(f"momentum is {momentum}, expected a number in [0, 1]")
-    known = params.get("norms", {})
-    if wrong := known.keys() ^ norms.keys():
+    former = params.get("norms", {})
+    if wrong := former.keys() ^ norms.keys():
         raise ValueError(f"norms of another model: only one of the two has {min(wrong)!r}")
-    moved = {name: _moved(norm, norms[name], momentum) for name, norm in known.items()}
+    moved = {name: _moved(norm, norms[name], momentum) for name, norm in former.items()}
     return {**params, "norms": moved}
 
 
-def _moved(norm: Norm, found: Norm, momentum: float) -> Norm:
-    mean = momentum * norm.mean + (1 - momentum) * found.mean
-    variance = momentum * jnp.square(norm.deviation) + (1 - momentum) * jnp.square(found.deviation)
+def _moved(norm: Norm, batch: Norm, momentum: float) -> Norm:
+    mean = momentum * norm.mean + (1 - momentum) * batch.mean
+    variance = momentum * jnp.square(norm.deviation) + (1 - momentum) * jnp.square(batch.deviation)
     return dataclasses.replace(norm, mean=mean, deviation=jnp.sqrt(variance))
 
 
@@ -173,10 +173,10 @@ class Moments:
         """The moments of these values as well, channels last."""
         rows = x.reshape(-1, x.shape[-1])
         mean = rows.mean(0)
-        found = Moments(
+        moments = Moments(
             jnp.float32(rows.shape[0]), mean, jnp.square(rows - on_last_axis(mean, 2)).sum(0)
         )
-        return self.with_moments(found)
+        return self.with_moments(moments)
 
     def with_moments(self, other: Moments) -> Moments:
         count = self.count + other.count

@@ -53,21 +53,21 @@ def cuts(model: PreparedModel) -> list[str]:
 def _cuts(graph: Graph) -> list[str]:
     """The tensors after each of which no other computed one is still to be read."""
     unread = Counter([*(name for node in graph.nodes for name in node.inputs), *graph.outputs])
-    given = set(graph.inputs)
+    inputs = set(graph.inputs)
     computed: set[str] = set()
     live: set[str] = set()
-    found = []
+    result = []
     for node in graph.ordered_nodes():
         for name in node.inputs:
             unread[name] -= 1
             if not unread[name]:
                 live.discard(name)
-        if not (given | computed).isdisjoint(node.inputs):
+        if not (inputs | computed).isdisjoint(node.inputs):
             computed.update(node.outputs)
             live.update(name for name in node.outputs if unread[name])
             if len(live) == 1:
-                found += live
-    return list(dict.fromkeys(found))
+                result += live
+    return list(dict.fromkeys(result))
 
 
 def _needed(graph: Graph, stops: Collection[str], outputs: Sequence[str]) -> set[str]:
@@ -107,8 +107,8 @@ def _kept(
 def _plan(plan: Plan, graph: Graph) -> Plan:
     """The plan of a part: what is of the tensors of its graph."""
 
-    def of(known: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
-        return {name: value for name, value in known.items() if name in names}
+    def of(values: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
+        return {name: value for name, value in values.items() if name in names}
 
     tensors = all_tensors(graph)
     owners = of(plan.owners, tensors)

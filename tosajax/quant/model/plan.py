@@ -171,10 +171,10 @@ class Plan:
 def readers_of(recipes: Mapping[str, Recipe]) -> dict[str, tuple[Reader, ...]]:
     """For each constant whose scale is a factor of others, the recipes that these are for."""
     constants = {recipe.tensor for recipe in recipes.values() if isinstance(recipe, Weight)}
-    found: dict[str, list[Reader]] = {}
+    readers_by_name: dict[str, list[Reader]] = {}
     for recipe in recipes.values():
         # A common unit of several tensors is that of the largest; no constant alone decides on it.
         if isinstance(recipe, Reader) and not isinstance(recipe.scale.under, tuple):
             for name in constants.intersection(recipe.scale.over):
-                found.setdefault(name, []).append(recipe)
-    return {name: tuple(readers) for name, readers in found.items()}
+                readers_by_name.setdefault(name, []).append(recipe)
+    return {name: tuple(readers) for name, readers in readers_by_name.items()}

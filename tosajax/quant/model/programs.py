@@ -100,14 +100,14 @@ def sources(model: PreparedModel) -> tuple[str, ...]:
 def _built(
     model: QModel,
     graph: Graph,
-    made: Collection[str] = (),
+    computed: Collection[str] = (),
     traced: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Program:
     """A graph as a function, and its constants but those that are made for each call."""
     with jax.ensure_compile_time_eval():
         turns = model.plan.turns
         run, constants = build(graph, kernels=_kernels(model), traced=traced or {}, turns=turns)
-        return Program(run, {n: _operand(x) for n, x in constants.items() if n not in made})
+        return Program(run, {n: _operand(x) for n, x in constants.items() if n not in computed})
 
 
 @once

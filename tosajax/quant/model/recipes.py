@@ -133,8 +133,8 @@ def corrected(params: Params, tensor: str) -> jax.Array:
 
 def with_corrections(params: Params, wanted: Mapping[str, jax.Array]) -> Params:
     """The parameters with corrections, so that integers stand for these values."""
-    found = {name: value - params["values"][name] for name, value in wanted.items()}
-    return {**params, "corrections": {**params.get("corrections", {}), **found}}
+    corrections = {name: value - params["values"][name] for name, value in wanted.items()}
+    return {**params, "corrections": {**params.get("corrections", {}), **corrections}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,8 +293,8 @@ class ZeroPoint:
     def __call__(self, params: Params) -> QTensor:
         qparams = params["qparams"][self.tensor]
         # Kernels see that a symmetric one is 0.
-        made = zero_point_integer(qparams) if qparams.symmetric else _zero_point(qparams)
-        return jax.tree.map(lambda x: x.reshape(1), made)
+        zero_point = zero_point_integer(qparams) if qparams.symmetric else _zero_point(qparams)
+        return jax.tree.map(lambda x: x.reshape(1), zero_point)
 
 
 @shared
@@ -345,8 +345,8 @@ class End:
     shape: tuple[int, ...]
 
     def __call__(self, params: Params) -> QTensor:
-        made = _end(params["qparams"][self.tensor], upper=self.upper)
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, self.shape), made)
+        bound = _end(params["qparams"][self.tensor], upper=self.upper)
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, self.shape), bound)
 
 
 @shared
@@ -398,10 +398,10 @@ def _without_jumps(entries: jax.Array) -> jax.Array:
     return jnp.where(is_defined, entries, jnp.concatenate([near[:1], held]))
 
 
-def held(made: QTensor) -> QTensor:
+def held(integers: QTensor) -> QTensor:
     """Integers that a training program computes once, however many steps read them."""
-    is_narrow = jnp.issubdtype(made.dtype, jnp.integer) and made.dtype.itemsize <= 4
-    return QTensor(once(made.q), made.shadow) if is_narrow else made
+    is_narrow = jnp.issubdtype(integers.dtype, jnp.integer) and integers.dtype.itemsize <= 4
+    return QTensor(once(integers.q), integers.shadow) if is_narrow else integers
 
 
 def real(integers: QTensor, tensor: str, params: Params) -> jax.Array:

@@ -41,8 +41,10 @@ def fitted(plan: Plan, params: Params, *, has_norms: bool = True) -> Params:
     """The parameters with the scales that integers have; see `fitted_qparams`."""
     if "qparams" not in params:
         return params
-    found = {name: fitted_qparams(plan, params, name, has_norms=has_norms) for name in plan.readers}
-    return {**params, "qparams": {**params["qparams"], **found}}
+    qparams = {
+        name: fitted_qparams(plan, params, name, has_norms=has_norms) for name in plan.readers
+    }
+    return {**params, "qparams": {**params["qparams"], **qparams}}
 
 
 def fitted_qparams(plan: Plan, params: Params, name: str, *, has_norms: bool = True) -> QParams:

@@ -72,8 +72,8 @@ def exact_batch(
     """The outputs of `exact`, and the batch norms with the statistics of this batch."""
     params = held_biases(model.plan, held(model.plan, params))
     run = functools.partial(run_integers_of_batch, model, params)
-    given = input_integers(model, params, *inputs)
-    outputs, norms = _with_norms(run, params, model.graph, given)
+    integers = input_integers(model, params, *inputs)
+    outputs, norms = _with_norms(run, params, model.graph, integers)
     return real_outputs(model.plan, model.graph, params, outputs), norms
 
 
@@ -219,8 +219,8 @@ def real(plan: Plan, params: Params, name: str, value: jax.Array | QTensor) -> j
         return value
     if name in plan.owners:
         return dequantize(value, params["qparams"][plan.owners[name]])
-    one = QParams(jnp.float32(1), jnp.float32(0), jnp.float32(8), symmetric=True)
-    return dequantize(value, one)
+    unit = QParams(jnp.float32(1), jnp.float32(0), jnp.float32(8), symmetric=True)
+    return dequantize(value, unit)
 
 
 # The float graph.

@@ -48,28 +48,28 @@ def leaving_out(observer: Observer, axis: int) -> Observer:
     def init() -> Masked:
         return Masked(observer.init(), Range(jnp.float32(jnp.inf), jnp.float32(-jnp.inf)))
 
-    def update(known: Masked, x: jax.Array) -> Masked:
+    def update(state: Masked, x: jax.Array) -> Masked:
         low, high = _ends(x, axis)
-        ends = Range(jnp.minimum(known.ends.low, low), jnp.maximum(known.ends.high, high))
-        return Masked(observer.update(known.state, jnp.where(_is_never(x), jnp.nan, x)), ends)
+        ends = Range(jnp.minimum(state.ends.low, low), jnp.maximum(state.ends.high, high))
+        return Masked(observer.update(state.state, jnp.where(_is_never(x), jnp.nan, x)), ends)
 
-    def qparams(known: Masked, grid: Grid, symmetric: bool) -> tuple[jax.Array, jax.Array]:
-        found = observer.qparams(known.state, grid, symmetric)
-        return widened(found, known.ends, grid, symmetric)
+    def qparams(state: Masked, grid: Grid, symmetric: bool) -> tuple[jax.Array, jax.Array]:
+        own = observer.qparams(state.state, grid, symmetric)
+        return widened(own, state.ends, grid, symmetric)
 
     return Observer(init, update, qparams, observer.weighs_integers)
 
 
 def widened(
-    found: tuple[jax.Array, jax.Array], ends: Range, grid: Grid, symmetric: bool
+    own_qparams: tuple[jax.Array, jax.Array], ends: Range, grid: Grid, symmetric: bool
 ) -> tuple[jax.Array, jax.Array]:
     """A scale and a zero point that hold the ends as well: themselves, where they do."""
-    scale, zero_point = found
+    scale, zero_point = own_qparams
     low, high = (grid.qmin - zero_point) * scale, (grid.qmax - zero_point) * scale
     wider = jnp.minimum(low, ends.low), jnp.maximum(high, ends.high)
     others = scale_and_zero_point(*wider, grid, symmetric)
     is_wide = (low <= ends.low) & (high >= ends.high)
-    return jax.tree.map(lambda own, other: jnp.where(is_wide, own, other), found, others)
+    return jax.tree.map(lambda own, other: jnp.where(is_wide, own, other), own_qparams, others)
 
 
 def saturated(value: jax.Array, qparams: QParams) -> jax.Array:

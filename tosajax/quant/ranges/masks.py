@@ -98,8 +98,8 @@ class _Choice(NamedTuple):
     never: str
     is_else: bool
 
-    def inputs(self, kept: str, never: str) -> tuple[str, str, str]:
-        return (self.condition, *((kept, never) if self.is_else else (never, kept)))
+    def inputs(self, number: str, never: str) -> tuple[str, str, str]:
+        return (self.condition, *((number, never) if self.is_else else (never, number)))
 
 
 class _Writer:
@@ -111,12 +111,12 @@ class _Writer:
         self._choices = dict[str, _Choice | None]()
 
     def write(self, node: Node) -> None:
-        made = self._without_neutral(node) or self._moved(node) or self._with_select(node)
-        if made is None:
+        replacement = self._without_neutral(node) or self._moved(node) or self._with_select(node)
+        if replacement is None:
             self._put(node)
         else:
             self.is_changed = True
-            for each in made:
+            for each in replacement:
                 self.write(each)
 
     def _put(self, node: Node) -> None:
@@ -126,8 +126,8 @@ class _Writer:
             ends = [end(self._values(name)) for name in choices]
             if any(ends):
                 is_else = bool(ends[1])
-                kept, never = choices if is_else else reversed(choices)
-                self._choices[node.outputs[0]] = _Choice(condition, kept, never, is_else)
+                number, never = choices if is_else else reversed(choices)
+                self._choices[node.outputs[0]] = _Choice(condition, number, never, is_else)
 
     def _with_select(self, node: Node) -> Sequence[Node] | None:
         """A sum of a mask, or a SELECT of a constant that is a mask in part; None for others."""
@@ -139,8 +139,8 @@ class _Writer:
                 continue
             if node.op == "SELECT":
                 return self._before(node, place, choice)
-            if (made := self._after(node, place, choice)) is not None:
-                return made
+            if (replacement := self._after(node, place, choice)) is not None:
+                return replacement
         return None
 
     def _before(self, node: Node, place: int, choice: _Choice) -> Sequence[Node]:
@@ -224,11 +224,11 @@ class _Writer:
         is_never &= (values > 0) == (first > 0)
         same = np.full((1,) * values.ndim, first)
         never = same if np.all(values[is_never] == first) else np.where(is_never, values, first)
-        kept = np.where(is_never, np.float32(0), values)
+        numbers = np.where(is_never, np.float32(0), values)
         const = self.draft.const
         return _Choice(
             const(f"{name}/mask", ~is_never, DType.BOOL),
-            const(f"{name}/kept", kept, DType.FP32),
+            const(f"{name}/kept", numbers, DType.FP32),
             const(f"{name}/never", never, DType.FP32),
             is_else=True,
         )

@@ -295,8 +295,8 @@ def _range_of(x: jax.Array) -> Range:
 
 
 def _widen(state: Range, x: jax.Array) -> Range:
-    seen = _range_of(x)
-    return Range(jnp.minimum(state.low, seen.low), jnp.maximum(state.high, seen.high))
+    own = _range_of(x)
+    return Range(jnp.minimum(state.low, own.low), jnp.maximum(state.high, own.high))
 
 
 def _average(momentum: float, state: Range, x: jax.Array) -> Range:
@@ -453,9 +453,9 @@ def _divergence(state: Histogram, grid: Grid, scale: jax.Array, zero_point: jax.
     middles = (jnp.arange(BINS, dtype=jnp.float32) - (BINS - 1) / 2) * width
     integers = _round(middles / scale)
     inside = (integers >= grid.qmin - zero_point) & (integers <= grid.qmax - zero_point)
-    kept = jnp.where(inside, counts, 0.0)
+    inner = jnp.where(inside, counts, 0.0)
     total = jnp.maximum(jnp.sum(counts), 1.0)
-    p, q = _saturated(counts, kept > 0) / total, _spread(kept, integers) / total
+    p, q = _saturated(counts, inner > 0) / total, _spread(inner, integers) / total
     divergence = jnp.sum(jnp.where(p > 0, p * jnp.log(p / q) - p + q, 0.0))
     # Where each bin has an integer of its own, a histogram does not show the cost of rounding.
     return jnp.where(scale >= width, jnp.maximum(divergence, 0.0), jnp.inf)

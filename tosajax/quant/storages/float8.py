@@ -41,8 +41,8 @@ class Float8:
 
     def check(self, spec: QSpec) -> None:
         if spec.estimator is not clipped_ste:
-            found = spec.estimator
-            raise ValueError(f"estimator {found!r} of {self.name}, expected {clipped_ste!r}")
+            estimator = spec.estimator
+            raise ValueError(f"estimator {estimator!r} of {self.name}, expected {clipped_ste!r}")
 
     def grid(self, bits: jax.Array, *, narrow_range: bool) -> Grid:
         del bits, narrow_range

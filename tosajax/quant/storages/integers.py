@@ -38,8 +38,8 @@ class Integers:
         if spec.bits is not None and not 2 <= spec.bits <= self.dtype.bits:
             raise ValueError(f"{spec.bits} bits of {self.name}, expected 2 to {self.dtype.bits}")
         if not spec.symmetric and (self.dtype is not DType.INT8 or spec.per_channel):
-            what = "values of a scale per channel" if spec.per_channel else self.name
-            raise ValueError(f"TOSA has no zero point for {what}, expected symmetric=True")
+            values = "values of a scale per channel" if spec.per_channel else self.name
+            raise ValueError(f"TOSA has no zero point for {values}, expected symmetric=True")
 
     def grid(self, bits: jax.Array, *, narrow_range: bool) -> Grid:
         """The ends, with their gradients by `bits`."""

@@ -39,12 +39,12 @@ def examples(
       TypeError: a batch is not a pair.
       ValueError: an input is NaN or infinite.
     """
-    left = _from(batches, start)
+    remaining = _from(batches, start)
     for step in itertools.count(start):
         # The next batch is not taken from an iterator that goes on.
         if total is not None and step >= total:
             return
-        batch = next(left, None)
+        batch = next(remaining, None)
         if batch is None:
             return
         if not isinstance(batch, tuple | list) or len(batch) != 2:

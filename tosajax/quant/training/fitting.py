@@ -217,9 +217,11 @@ class _Run:
         reals = real_inputs(model.float_graph.input_tensors, inputs)
         states, sight = jitted(model, updated_states)(state.observed, floats, *reals)
         settled = settle(model, Observed(floats["values"], states))
-        if left := not_computed(model, sight):
-            kept = {name: state.params["qparams"][name] for name in left}
-            settled = sample_tables(model, {**settled, "qparams": {**settled["qparams"], **kept}})
+        if unseen := not_computed(model, sight):
+            previous = {name: state.params["qparams"][name] for name in unseen}
+            settled = sample_tables(
+                model, {**settled, "qparams": {**settled["qparams"], **previous}}
+            )
         # Copies, as a step takes its parameters, and tables' scales are among them twice.
         params = _copied({**state.params, **settled})
         # The average of tables would not be of the average scale that they are sampled in.

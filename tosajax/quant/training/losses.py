@@ -29,9 +29,9 @@ def of_outputs(loss: Loss) -> Loss:
         except Exception as error:
             if not _takes_one(loss, outputs, others):
                 raise
-            found = f"outputs is a tuple of {html.counted(len(outputs), 'array')}"
+            kind = f"outputs is a tuple of {html.counted(len(outputs), 'array')}"
             raise TypeError(
-                f"loss: {found}, one for each output of the graph: take outputs[0] ({error})"
+                f"loss: {kind}, one for each output of the graph: take outputs[0] ({error})"
             ) from error
 
     return checked

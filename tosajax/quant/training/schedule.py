@@ -104,17 +104,17 @@ class Schedule:
         """The average after a step; of the first steps nearly all counts."""
         assert self.average is not None
         count = step.astype(jnp.float32)
-        kept = jnp.minimum(self.average, (1 + count) / (10 + count))
-        return jax.tree.map(lambda mean, new: kept * mean + (1 - kept) * new, average, params)
+        share = jnp.minimum(self.average, (1 + count) / (10 + count))
+        return jax.tree.map(lambda mean, new: share * mean + (1 - share) * new, average, params)
 
 
 def _widened(model: QModel, params: Params, extra: jax.Array) -> Params:
     """The parameters with more bits, and the same ranges."""
-    found = dict(params["qparams"])
-    for name, qparams in found.items():
+    widened = dict(params["qparams"])
+    for name, qparams in widened.items():
         if qparams.storage.is_integer and name not in model.plan.sampled:
-            found[name] = _with_more_bits(qparams, extra)
-    return {**params, "qparams": found}
+            widened[name] = _with_more_bits(qparams, extra)
+    return {**params, "qparams": widened}
 
 
 def _with_more_bits(qparams: QParams, extra: jax.Array) -> QParams:
@@ -131,8 +131,8 @@ def _with_more_bits(qparams: QParams, extra: jax.Array) -> QParams:
 def _dithered(model: QModel, params: Params, amount: jax.Array, key: jax.Array) -> Params:
     """The parameters with weights that are moved by up to half a step before they are rounded."""
     corrections = dict(params.get("corrections", {}))
-    for name, one in zip(model.weights, jax.random.split(key, len(model.weights)), strict=True):
+    for name, own_key in zip(model.weights, jax.random.split(key, len(model.weights)), strict=True):
         values, scale = params["values"][name], fitted_qparams(model.plan, params, name).scale
-        moved = amount * scale * jax.random.uniform(one, values.shape, minval=-0.5, maxval=0.5)
+        moved = amount * scale * jax.random.uniform(own_key, values.shape, minval=-0.5, maxval=0.5)
         corrections[name] = corrections.get(name, 0.0) + moved
     return {**params, "corrections": corrections}

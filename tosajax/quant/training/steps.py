@@ -88,8 +88,8 @@ def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransform
         if params is None:
             raise ValueError("update without params: steps of scales are relative to them")
         gradients = _of_positive(_chain, updates, params)
-        seen = _seen(params, state.start)
-        steps, own = inner.update(gradients, state.inner, seen, **extra)
+        logarithms = _seen(params, state.start)
+        steps, own = inner.update(gradients, state.inner, logarithms, **extra)
         steps = _without_still(_of_positive(_step, steps, params))
         return steps, RelativeState(state.start, own)
 
@@ -111,12 +111,12 @@ def import_optax() -> Any:
 
 def _of_positive(function: Any, params: Params, others: Params) -> Params:
     """The parameters, each QParams and each Norm by a function of it and of its other."""
-    made = {
+    groups = {
         group: jax.tree.map(function, params[group], others[group], is_leaf=_is_positive)
         for group in _POSITIVE
         if group in params
     }
-    return {**params, **made}
+    return {**params, **groups}
 
 
 def _seen(params: Params, start: Params) -> Params:
@@ -214,20 +214,20 @@ def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
     for known in (params, before):
         check_params(known, wanted)
 
-    def bounded(qparams: QParams, known: QParams) -> QParams:
-        scale = jnp.maximum(qparams.scale, known.scale * jnp.float32(least))
+    def bounded(qparams: QParams, former: QParams) -> QParams:
+        scale = jnp.maximum(qparams.scale, former.scale * jnp.float32(least))
         return dataclasses.replace(qparams, scale=scale)
 
     qparams = jax.tree.map(bounded, params["qparams"], before["qparams"], is_leaf=_is_qparams)
     if "norms" not in params:
         return {**params, "qparams": qparams}
 
-    def norm_bounded(norm: Norm, known: Norm) -> Norm:
+    def norm_bounded(norm: Norm, former: Norm) -> Norm:
         return dataclasses.replace(
             norm,
-            gamma=jnp.maximum(norm.gamma, known.gamma * jnp.float32(least)),
-            mean=known.mean,
-            deviation=known.deviation,
+            gamma=jnp.maximum(norm.gamma, former.gamma * jnp.float32(least)),
+            mean=former.mean,
+            deviation=former.deviation,
         )
 
     known = before["norms"]

@@ -80,7 +80,7 @@ class _Added(NamedTuple):
 
 def _added(model: PreparedModel) -> list[_Added]:
     """The biases, in order."""
-    found = []
+    biases = []
     for node in all_nodes(model.float_graph):
         added = _added_by(model, node)
         if added is None:
@@ -89,8 +89,8 @@ def _added(model: PreparedModel) -> list[_Added]:
             raise UnsupportedError(
                 f"{node.title} is inside a loop or a branch, where biases are not corrected"
             )
-        found.append(added)
-    return found
+        biases.append(added)
+    return biases
 
 
 def _added_by(model: PreparedModel, node: Node) -> _Added | None:
@@ -119,14 +119,14 @@ def _mean_error(
 
     @jax.jit
     def error(params: Params, *inputs: jax.Array) -> jax.Array:
-        (found,) = integers.integers(params, *inputs)
+        (actual,) = integers.integers(params, *inputs)
         (wanted,) = floats.apply(params, *inputs, mode="float")
         if recipe is None:
-            return _mean(integers.real(params, name, found) - wanted, params["values"][tensor])
+            return _mean(integers.real(params, name, actual) - wanted, params["values"][tensor])
         if name in model.plan.norms:  # the bias is added before its factor
             wanted = wanted / on_last_axis(params["norms"][name].factor, wanted.ndim)
         difference = (
-            tie(found) * on_last_axis(recipe.scale(fitted(model.plan, params)), wanted.ndim)
+            tie(actual) * on_last_axis(recipe.scale(fitted(model.plan, params)), wanted.ndim)
             - wanted
         )
         if recipe.shape is None:

@@ -64,14 +64,14 @@ def qparams_of_bits(
     model: QModel, params: Params, bits: Mapping[str, float | jax.Array]
 ) -> dict[str, QParams]:
     """The QParams of these tensors with other bits; see `with_bits`."""
-    found = {}
+    result = {}
     for name, count in bits.items():
         width = jnp.asarray(count, jnp.float32)
         if name in model.weights:
-            found[name] = weight_qparams(model, name, corrected(params, name), width)
+            result[name] = weight_qparams(model, name, corrected(params, name), width)
         else:
-            found[name] = of_same_range(params["qparams"][name], width)
-    return found
+            result[name] = of_same_range(params["qparams"][name], width)
+    return result
 
 
 def check_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Array]) -> None:

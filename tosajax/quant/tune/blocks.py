@@ -102,9 +102,9 @@ class Block:
         def run(params: Params, data: Rows) -> tuple[tuple[jax.Array, ...], jax.Array]:
             inputs = map(_operand, part.graph.input_tensors, data.integers)
             constants = integer_constants(part, params)
-            made = jax.vmap(functools.partial(run_integers, part, constants))(*inputs)
-            real = real_outputs(part.plan, part.graph, params, made)
-            return tuple(map(payload, made)), self._error(real, data)
+            outputs = jax.vmap(functools.partial(run_integers, part, constants))(*inputs)
+            real = real_outputs(part.plan, part.graph, params, outputs)
+            return tuple(map(payload, outputs)), self._error(real, data)
 
         return run
 
@@ -134,9 +134,9 @@ class Block:
     def _outcome(
         self, params: Params, data: Sequence[Rows]
     ) -> tuple[list[tuple[jax.Array, ...]], float]:
-        found = [self.integers(params, batch) for batch in data]
-        errors = jnp.stack([error for _, error in found])
-        return [made for made, _ in found], float(errors.mean())
+        results = [self.integers(params, batch) for batch in data]
+        errors = jnp.stack([error for _, error in results])
+        return [outputs for outputs, _ in results], float(errors.mean())
 
     def _trained(
         self, params: Params, data: Sequence[Rows], learning: Learning, error: float
@@ -176,10 +176,10 @@ class Block:
         qparams = {**params["qparams"], **held}
         params, rounding = {**params, "qparams": qparams}, trained["rounding"]
         key = jax.random.fold_in(jax.random.key(learning.seed), number)
-        found = self._rounded_outputs(params, rounding, batch, key, learning)
+        outputs = self._rounded_outputs(params, rounding, batch, key, learning)
         share = number.astype(jnp.float32) / learning.steps
         penalty = learning.regularizer * _regularizer(rounding, share)
-        return self._error(found, batch) / error + penalty
+        return self._error(outputs, batch) / error + penalty
 
     def _rounded_outputs(
         self,
@@ -206,20 +206,20 @@ class Block:
                     return value
                 if name in rounding:
                     return weight(value, rounding[name], params["qparams"][name])
-                found = fake_quantized(part, params, name, value)
-                return kept(name, found, value) if name in places else found
+                quantized = fake_quantized(part, params, name, value)
+                return kept(name, quantized, value) if name in places else quantized
 
-            given = zip(inputs, self.real_inputs(params, integers), floats, strict=True)
-            mixed = [kept(n, q, x) if n in part.owners else x for n, q, x in given]
+            operands = zip(inputs, self.real_inputs(params, integers), floats, strict=True)
+            mixed = [kept(n, q, x) if n in part.owners else x for n, q, x in operands]
             return run_floats(part, params, *mixed, rounded=rounded)
 
         keys = jax.random.split(key, len(batch.wanted[0]))
         return jax.vmap(run)(keys, batch.integers, batch.floats)
 
-    def _error(self, found: Sequence[jax.Array], data: Rows) -> jax.Array:
+    def _error(self, outputs: Sequence[jax.Array], data: Rows) -> jax.Array:
         """The mean over examples of weighted squared errors; indices and booleans do not count."""
         names = self.part.graph.outputs
-        each = zip(names, found, data.wanted, data.weights, strict=True)
+        each = zip(names, outputs, data.wanted, data.weights, strict=True)
         errors = [
             (jnp.square(y - wanted) * weight).sum()
             for name, y, wanted, weight in each
@@ -243,8 +243,8 @@ def _regularizer(rounding: dict[str, jax.Array], share: jax.Array) -> jax.Array:
     Args:
       share: of all steps, that were made.
     """
-    left = jnp.clip((1 - share) / (1 - _FREE), 0.0, 1.0)
-    power = _LAST_POWER + (_FIRST_POWER - _LAST_POWER) * left
+    remaining = jnp.clip((1 - share) / (1 - _FREE), 0.0, 1.0)
+    power = _LAST_POWER + (_FIRST_POWER - _LAST_POWER) * remaining
     parts = [1 - jnp.abs(2 * soft_step(x) - 1) ** power for x in rounding.values()]
     count = max(sum(x.size for x in parts), 1)
     total = jnp.stack([x.sum() for x in parts]).sum() if parts else jnp.zeros(())

@@ -49,15 +49,15 @@ def equalize(
       [20.0, 20.0]
     """
     model = not_lifted(model)
-    known = known_values(model, values)
-    found = _scalings(model, known)
+    constants = known_values(model, values)
+    scalings = _scalings(model, constants)
     for _ in range(passes):
-        for scaling in found:
+        for scaling in scalings:
             first = scaling.divided[0]
-            before = first.largest(scaling.size, known[first.name])
-            factors = _ratio(before, scaling.largest_behind(known), 0.5)
-            known |= scaling.applied(factors, known)
-    return known
+            before = first.largest(scaling.size, constants[first.name])
+            factors = _ratio(before, scaling.largest_behind(constants), 0.5)
+            constants |= scaling.applied(factors, constants)
+    return constants
 
 
 def smooth(
@@ -100,24 +100,24 @@ def smooth(
       >>> params = quant.calibrate(model, [example], values=values)
     """
     model = not_lifted(model)
-    known = known_values(model, values)
+    constants = known_values(model, values)
     if not 0 <= strength <= 1:
         raise ValueError(f"strength is {strength}, expected a number in [0, 1]")
-    found = _scalings(model, known)
+    scalings = _scalings(model, constants)
     inputs = real_batches(model, batches, allow_nan=allow_nan)
-    ranges = _ranges(model, known, found, inputs)
-    for scaling in found:
+    ranges = _ranges(model, constants, scalings, inputs)
+    for scaling in scalings:
         # Scalings before this one have not changed what it reads.
         read = [largest(scaling.size, r.channels, ranges[r.tensor]) for r in scaling.reads]
-        activations, weights = jnp.stack(read).max(0), scaling.largest_behind(known)
-        known |= scaling.applied(_ratio(activations, weights, strength), known)
-    return known
+        activations, weights = jnp.stack(read).max(0), scaling.largest_behind(constants)
+        constants |= scaling.applied(_ratio(activations, weights, strength), constants)
+    return constants
 
 
 def _scalings(model: PreparedModel, values: _Values) -> list[Scaling]:
     """The scalings of constants that parameters hold."""
-    found = [s for graph in model.float_graph.walk() for s in find_scalings(graph)]
-    return [s for s in found if all(c.name in values for c in (*s.divided, *s.multiplied))]
+    scalings = [s for graph in model.float_graph.walk() for s in find_scalings(graph)]
+    return [s for s in scalings if all(c.name in values for c in (*s.divided, *s.multiplied))]
 
 
 def _ratio(before: jax.Array, behind: jax.Array, strength: float) -> jax.Array:
@@ -144,6 +144,6 @@ def _ranges(
         outputs = watched.apply({"values": values}, *inputs, mode="float")
         return [jnp.abs(y).max(tuple(range(y.ndim - 1))) for y in outputs]
 
-    found = [run(values, *inputs) for inputs in batches]
-    each = zip(*found, strict=True)
+    maxima = [run(values, *inputs) for inputs in batches]
+    each = zip(*maxima, strict=True)
     return {name: jnp.stack(ranges).max(0) for name, ranges in zip(names, each, strict=True)}

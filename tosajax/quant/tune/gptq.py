@@ -75,13 +75,13 @@ def gptq(
       [True]
     """
     model = prepared(model)
-    found = examples(model, params, batches, allow_nan=allow_nan)
+    inputs = examples(model, params, batches, allow_nan=allow_nan)
     if not model.plan.is_integer:
         raise ValueError("gptq is for integers, and this model is of FP8")
     if not damping > 0:
         raise ValueError(f"damping is {damping}, expected a positive number")
     chosen = _chosen(model, names)
-    walk = Walk(model, params, found)
+    walk = Walk(model, params, inputs)
     with Progress(len(walk.blocks), progress, unit="block") as bar:
         for block in walk.blocks:
             bar.step(block.part.graph.outputs[0])
@@ -146,15 +146,15 @@ def _layers(model: PreparedModel) -> list[_Layer]:
 
 
 def _chosen(model: PreparedModel, names: Sequence[str] | None) -> list[str]:
-    known = [layer.weight for layer in _layers(model)]
+    weights = [layer.weight for layer in _layers(model)]
     if names is None:
-        return known
+        return weights
     check_type("names", names, list | tuple, "a list of names of tensors")
     for name in names:
-        if name not in known:
+        if name not in weights:
             raise ValueError(
                 f"names has {name!r}, which is not a quantized weight of a CONV2D or a MATMUL"
-                f"{near(name, known)}"
+                f"{near(name, weights)}"
             )
     return list(names)
 
@@ -169,21 +169,21 @@ def _summed(
     @jax.jit
     def run(params: Params, data: Rows) -> list[jax.Array]:
         def of_example(*inputs: Any) -> list[jax.Array]:
-            seen: dict[str, Any] = {}
+            quantized: dict[str, Any] = {}
 
             def rounded(name: str, value: Any) -> Any:
-                seen[name] = fake_quantized(part, params, name, value)
-                return seen[name]
+                quantized[name] = fake_quantized(part, params, name, value)
+                return quantized[name]
 
             run_floats(part, params, *block.real_inputs(params, inputs), rounded=rounded)
             pairs = zip(layers, shapes, strict=True)
-            return [layer.rows(seen[layer.input], shape) for layer, shape in pairs]
+            return [layer.rows(quantized[layer.input], shape) for layer, shape in pairs]
 
         rows = jax.vmap(of_example)(*data.integers)
         return [jnp.einsum("enri,enrj->nij", x, x, precision="highest") for x in rows]
 
-    found = [run(params, rows) for rows in data]
-    return [functools.reduce(jnp.add, sums) for sums in zip(*found, strict=True)]
+    sums_by_batch = [run(params, rows) for rows in data]
+    return [functools.reduce(jnp.add, sums) for sums in zip(*sums_by_batch, strict=True)]
 
 
 def _rounded(
@@ -195,9 +195,11 @@ def _rounded(
     scale = np.broadcast_to(np.asarray(qparams.scale, np.float64), values.shape)
     matrices = zip(layer.matrix(values), layer.matrix(scale), moments, strict=True)
     quantize = functools.partial(_nearest, qparams)
-    found = [round_in_order(w, functools.partial(quantize, s), m, damping) for w, s, m in matrices]
-    made = layer.constant(np.stack(found), values.shape)
-    return with_corrections(params, {layer.weight: jnp.asarray(made, jnp.float32)})
+    rounded = [
+        round_in_order(w, functools.partial(quantize, s), m, damping) for w, s, m in matrices
+    ]
+    constant = layer.constant(np.stack(rounded), values.shape)
+    return with_corrections(params, {layer.weight: jnp.asarray(constant, jnp.float32)})
 
 
 def _nearest(qparams: QParams, scale: np.ndarray, row: int, values: np.ndarray) -> np.ndarray:
@@ -227,15 +229,15 @@ def round_in_order(
     order = np.argsort(-diagonal, kind="stable")
     # Row i of the factor: how the rows after i make up for an error of row i.
     factor = np.linalg.cholesky(np.linalg.inv(moments[np.ix_(order, order)])).T
-    left, found = weights[order].copy(), np.empty_like(weights)
+    remaining, result = weights[order].copy(), np.empty_like(weights)
     for start in range(0, len(order), _BLOCK):
         stop = min(start + _BLOCK, len(order))
-        errors = np.empty_like(left[start:stop])
+        errors = np.empty_like(remaining[start:stop])
         for at in range(start, stop):
-            rounded = quantize(int(order[at]), left[at])
-            found[order[at]] = rounded
-            error = (left[at] - rounded) / factor[at, at]
-            left[at:stop] -= np.outer(factor[at, at:stop], error)
+            rounded = quantize(int(order[at]), remaining[at])
+            result[order[at]] = rounded
+            error = (remaining[at] - rounded) / factor[at, at]
+            remaining[at:stop] -= np.outer(factor[at, at:stop], error)
             errors[at - start] = error
-        left[stop:] -= factor[start:stop, stop:].T @ errors
-    return found
+        remaining[stop:] -= factor[start:stop, stop:].T @ errors
+    return result

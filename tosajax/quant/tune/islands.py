@@ -98,10 +98,10 @@ def _has_axes(model: QModel, changed: QModel, name: str) -> bool:
     return model.plan.scaled[name].channel_axes == changed.plan.scaled[name].channel_axes
 
 
-def _of_range(known: QParams, wanted: QSpec) -> QParams:
+def _of_range(own: QParams, wanted: QSpec) -> QParams:
     """QParams of a specification for the range of others."""
-    zero_point = 0.0 if known.symmetric else known.zero_point
-    low, high = ((end - zero_point) * known.scale for end in known.grid)
+    zero_point = 0.0 if own.symmetric else own.zero_point
+    low, high = ((end - zero_point) * own.scale for end in own.grid)
     bits = jnp.asarray(wanted.bits, jnp.float32)
     grid = wanted.storage.grid(bits, narrow_range=wanted.narrow_range)
     scale, zero_point = scale_and_zero_point(low, high, grid, wanted.symmetric)

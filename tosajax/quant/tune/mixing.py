@@ -73,7 +73,9 @@ class MixedPrecision:
     front: tuple[BitChoice, ...]
 
     def __repr__(self) -> str:
-        return f"MixedPrecision({', '.join(f'{what} {value}' for what, value in self._summary())})"
+        return (
+            f"MixedPrecision({', '.join(f'{label} {value}' for label, value in self._summary())})"
+        )
 
     def __str__(self) -> str:
         """The result, and the front."""
@@ -204,9 +206,11 @@ def mixed_precision(
         if not within:
             raise ValueError(f"budget {budget}: the cheapest choice costs {front[0].cost}")
         bar.step("exact")
-        found, made = with_rules(model, params, _rules(model, within[-1].bits))
-        exact = float(jax.jit(lambda p, *x: loss(found.apply(p, *x)).mean())(made, *inputs))
-    return MixedPrecision(found, made, within[-1], exact, front)
+        chosen, chosen_params = with_rules(model, params, _rules(model, within[-1].bits))
+        exact = float(
+            jax.jit(lambda p, *x: loss(chosen.apply(p, *x)).mean())(chosen_params, *inputs)
+        )
+    return MixedPrecision(chosen, chosen_params, within[-1], exact, front)
 
 
 def _checked_bits(name: str, bits: Sequence[int], most: int) -> tuple[int, ...]:
@@ -262,7 +266,7 @@ def _simulation(
 ) -> _Simulated:
     """The loss with fake quantization of tensors with other bits; the rest as they are."""
     names = tuple(names)
-    known = {name: params["qparams"][name].bits for name in names}
+    own_bits = {name: params["qparams"][name].bits for name in names}
 
     @jax.jit
     def run(bits: dict[str, jax.Array], params: Params, *inputs: Any) -> jax.Array:
@@ -273,8 +277,8 @@ def _simulation(
         return loss(outputs).mean()
 
     def simulated(bits: Mapping[str, int]) -> float:
-        given = {name: jnp.float32(count) for name, count in bits.items()}
-        return float(run({**known, **given}, params, *inputs))
+        chosen = {name: jnp.float32(count) for name, count in bits.items()}
+        return float(run({**own_bits, **chosen}, params, *inputs))
 
     return simulated
 
@@ -295,12 +299,12 @@ def _scores(
     simulated: _Simulated, choices: Mapping[str, Sequence[int]], bar: Progress
 ) -> dict[str, dict[int, float]]:
     """For each tensor and its bits, the growth of the loss."""
-    before, found = simulated({}), {}
+    before, scores = simulated({}), {}
     for name, widths in choices.items():
-        found[name] = {bits: simulated({name: bits}) - before for bits in widths}
+        scores[name] = {bits: simulated({name: bits}) - before for bits in widths}
         bar.step("trying")
         bar.update()
-    return found
+    return scores
 
 
 def _unbeaten(tried: Sequence[BitChoice]) -> tuple[BitChoice, ...]:
@@ -316,17 +320,17 @@ def _rules(model: PreparedModel, bits: Mapping[str, int]) -> list[Rule]:
     """The rules that give tensors these bits, in the types that TOSA has for them."""
     wide = {name for name, count in bits.items() if count > 8}
     narrow = _int4_weights(model).difference(weights_beside(model, wide))
-    found = []
+    rules = []
     for name, count in bits.items():
         own = model.specs[name]
         if name in model.weights:
             dtype = DType.INT4 if count <= 4 and name in narrow else DType.INT8
             wanted = dataclasses.replace(own, dtype=dtype, bits=count)
-            found.append(rule(only(name), weight=wanted))
+            rules.append(rule(only(name), weight=wanted))
         elif count > 8:
-            found.append(rule(only(name), act=QSpec("i16", bits=count)))
+            rules.append(rule(only(name), act=QSpec("i16", bits=count)))
         elif own.dtype is DType.INT8:
-            found.append(rule(only(name), act=dataclasses.replace(own, bits=count)))
+            rules.append(rule(only(name), act=dataclasses.replace(own, bits=count)))
         else:
-            found.append(rule(only(name), act=QSpec("i8", bits=count, symmetric=False)))
-    return found
+            rules.append(rule(only(name), act=QSpec("i8", bits=count, symmetric=False)))
+    return rules

@@ -96,20 +96,20 @@ def reconstruct(
     """
     optax = import_optax()
     model = prepared(model)
-    found = examples(model, params, batches, allow_nan=allow_nan)
+    inputs = examples(model, params, batches, allow_nan=allow_nan)
     _check(model, steps, drop, regularizer)
     chosen = _default_optimizer(optax, steps) if optimizer is None else optimizer
     learning = Learning(steps, drop, regularizer, chosen, seed)
-    walk = Walk(model, params, found, ends)
+    walk = Walk(model, params, inputs, ends)
     importance = None
     if loss is not None:
-        importance = _importance(model, walk.blocks, of_outputs(loss), found, params)
+        importance = _importance(model, walk.blocks, of_outputs(loss), inputs, params)
     with Progress(len(walk.blocks), progress, unit="block") as bar:
         for block in walk.blocks:
             bar.step(block.part.graph.outputs[0])
             data = walk.data(block, params, importance)
-            params, made = block.learned(model, params, data, learning)
-            walk.advance(block, data, made)
+            params, outputs = block.learned(model, params, data, learning)
+            walk.advance(block, data, outputs)
             bar.update()
     return params
 
@@ -129,7 +129,7 @@ def _importance(
 
     @jax.jit
     def squared(params: Params, *inputs: Any) -> dict[str, jax.Array]:
-        given = rows(tensors, inputs)
+        batch = rows(tensors, inputs)
 
         def total(shifts: dict[str, jax.Array]) -> jax.Array:
             def run(shifts: dict[str, jax.Array], *inputs: Any) -> tuple[jax.Array, ...]:
@@ -138,16 +138,16 @@ def _importance(
 
                 return run_floats(model, params, *inputs, rounded=shifted)
 
-            return loss(as_given(jax.vmap(run)(shifts, *given), tensors, inputs)).sum()
+            return loss(as_given(jax.vmap(run)(shifts, *batch), tensors, inputs)).sum()
 
-        count = len(jax.tree.leaves(given)[0])
+        count = len(jax.tree.leaves(batch)[0])
         shapes = {name: (count, *(model.graph.tensors[name].shape or ())) for name in ends}
-        found = jax.grad(total)({name: jnp.zeros(shape) for name, shape in shapes.items()})
-        return jax.tree.map(jnp.square, found)
+        gradients = jax.grad(total)({name: jnp.zeros(shape) for name, shape in shapes.items()})
+        return jax.tree.map(jnp.square, gradients)
 
     def of(names: Sequence[str], number: int) -> tuple[jax.Array, ...]:
-        found = squared(floats, *batches[number])
-        return tuple(found.get(name, jnp.ones(())) for name in names)
+        squares = squared(floats, *batches[number])
+        return tuple(squares.get(name, jnp.ones(())) for name in names)
 
     return of
 

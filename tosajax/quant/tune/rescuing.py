@@ -49,7 +49,7 @@ class Rescue:
     after: float
 
     def __repr__(self) -> str:
-        return f"Rescue({', '.join(f'{what} {value}' for what, value in self._summary())})"
+        return f"Rescue({', '.join(f'{label} {value}' for label, value in self._summary())})"
 
     def __str__(self) -> str:
         """The result, and each lifted tensor."""
@@ -162,10 +162,10 @@ def _simulation(
     def run(lifts: jax.Array, params: Params, *inputs: Any) -> jax.Array:
         qparams = dict(params["qparams"])
         for lift, name in zip(lifts, names, strict=True):
-            known = dataclasses.replace(qparams[name], dtype=DType.INT16)
-            wide = of_same_range(known, jnp.full_like(known.bits, _WIDE))
+            own = dataclasses.replace(qparams[name], dtype=DType.INT16)
+            wide = of_same_range(own, jnp.full_like(own.bits, _WIDE))
             choose = functools.partial(jnp.where, lift)
-            qparams[name] = jax.tree.map(choose, wide, known)
+            qparams[name] = jax.tree.map(choose, wide, own)
         outputs = model.apply({**params, "qparams": qparams}, *inputs, mode="fake_quant")
         return loss(outputs).mean()
 
@@ -219,10 +219,10 @@ def _verified(
     while True:
         bar.step(f"{len(places)} lifted")
         lifted = tuple(names[place] for place in order if place in places)
-        found, own = with_rules(model, params, _rules(model, lifted))
-        after = measure(found, own)
+        lifted_model, own = with_rules(model, params, _rules(model, lifted))
+        after = measure(lifted_model, own)
         if after <= budget:
-            return Rescue(found, own, lifted, len(names), before, after)
+            return Rescue(lifted_model, own, lifted, len(names), before, after)
         rest = [place for place in order if place not in places]
         if not rest:
             raise ValueError(

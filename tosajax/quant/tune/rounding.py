@@ -109,5 +109,5 @@ def with_rounding(model: QModel, params: Params, rounding: dict[str, jax.Array])
     """The parameters with corrections to the integers chosen, so that weights round to them."""
     chosen = {**fitted(model.plan, params), "rounding": rounding}
     qparams = chosen["qparams"]
-    made = {name: dequantize(Weight(name)(chosen), qparams[name]) for name in rounding}
-    return with_corrections(params, made)
+    values = {name: dequantize(Weight(name)(chosen), qparams[name]) for name in rounding}
+    return with_corrections(params, values)

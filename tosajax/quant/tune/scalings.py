@@ -67,8 +67,8 @@ class Scaling(NamedTuple):
 
     def largest_behind(self, values: Mapping[str, jax.Array]) -> jax.Array:
         """The largest magnitude that each channel is multiplied by."""
-        found = [c.largest(self.size, values[c.name]) for c in self.multiplied]
-        return jnp.stack(found).max(0)
+        maxima = [c.largest(self.size, values[c.name]) for c in self.multiplied]
+        return jnp.stack(maxima).max(0)
 
 
 def largest(count: int, channels: np.ndarray, values: jax.Array) -> jax.Array:
@@ -99,11 +99,11 @@ def find_scalings(graph: Graph) -> Iterator[Scaling]:
 
 
 def _readers(graph: Graph) -> dict[str, list[Node]]:
-    found: dict[str, list[Node]] = {}
+    readers: dict[str, list[Node]] = {}
     for node in graph.nodes:
         for name in node.inputs:
-            found.setdefault(name, []).append(node)
-    return found
+            readers.setdefault(name, []).append(node)
+    return readers
 
 
 def _start(graph: Graph, node: Node) -> list[Constant] | None:
@@ -171,10 +171,10 @@ class _Walk:
           name: of the tensor.
           channels: int, of its shape: the channel of each element.
         """
-        found = self.readers.get(name, [])
-        if name in self.graph.outputs or not found:
+        readers = self.readers.get(name, [])
+        if name in self.graph.outputs or not readers:
             return False
-        return all(self._reads(node, name, channels) for node in found)
+        return all(self._reads(node, name, channels) for node in readers)
 
     def _reads(self, node: Node, name: str, channels: np.ndarray) -> bool:
         if spec.OPERATORS[node.op].is_product:
@@ -216,10 +216,13 @@ class _Walk:
 
     def _keeps(self, node: Node, name: str, row: np.ndarray) -> bool:
         """Whether a node keeps the scaling of each index of the last axis."""
-        known = self.graph.tensors
+        tensors = self.graph.tensors
         if node.op == "ADD":
             (other,) = [n for n in node.inputs if n != name] or [name]
-            if known[other].values is None or known[node.outputs[0]].shape != known[name].shape:
+            if (
+                tensors[other].values is None
+                or tensors[node.outputs[0]].shape != tensors[name].shape
+            ):
                 return False
             constant = _of_channels(self.graph, other, name)
             if constant is None:
@@ -230,7 +233,7 @@ class _Walk:
             low, high = (float(node.attributes[end]) for end in ("min_val", "max_val"))
             return low in (0.0, -np.inf) and high >= float(np.finfo(np.float32).max)
         if node.op == "PAD":
-            constant = known[node.inputs[2]].values
+            constant = tensors[node.inputs[2]].values
             return constant is not None and not constant.any()
         return spec.OPERATORS[node.op].is_homogeneous
 

@@ -83,14 +83,14 @@ def sensitivity(
         raise ValueError("metric 'fisher' needs a loss: that of the float graph has no gradient")
     loss = from_float(model, params, inputs) if loss is None else of_outputs(loss)
     measure = {"loss": _by_loss, "fisher": _by_fisher, "hessian": _by_hessian}[metric]
-    found: dict[str, dict[int, float]] = {}
+    growths: dict[str, dict[int, float]] = {}
     grow = measure(model, params, inputs, loss)
     for name in names:
         limit = params["qparams"][name].storage.dtype.bits
-        found[name] = {
+        growths[name] = {
             b: float(grow(with_bits(model, params, {name: b}), name)) for b in bits if b <= limit
         }
-    return found
+    return growths
 
 
 def from_float(model: QModel, params: Params, inputs: tuple[Any, ...]) -> Loss:

@@ -61,10 +61,12 @@ def estimate_norms(
     def statistics(params: Params, *inputs: jax.Array) -> Norms:
         return model.apply_batch(params, *inputs, mode=mode)[1]
 
-    found = [statistics(params, *batch) for batch in batches]
+    norms_by_batch = [statistics(params, *batch) for batch in batches]
     counts = jnp.asarray([batch[0].shape[0] for batch in batches], jnp.float32)
     shares = (counts / counts.sum()).reshape(-1, 1)
-    norms = {name: _joined([each[name] for each in found], shares) for name in model.plan.norms}
+    norms = {
+        name: _joined([each[name] for each in norms_by_batch], shares) for name in model.plan.norms
+    }
     return with_statistics(params, norms, momentum=0)
 
 

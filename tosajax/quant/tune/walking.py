@@ -55,12 +55,12 @@ class Walk:
         self, block: Block, params: Params, importance: Importance | None = None
     ) -> list[Rows]:
         """The data that the next block learns from, by batch."""
-        names, found = block.part.graph.outputs, []
+        names, rows = block.part.graph.outputs, []
         for number, (stored, real) in enumerate(zip(self._integers, self._floats, strict=True)):
             alike = (jnp.ones(()),) * len(names)
             weights = alike if importance is None else importance(names, number)
-            found.append(block.data(params, stored, real, weights))
-        return found
+            rows.append(block.data(params, stored, real, weights))
+        return rows
 
     def advance(
         self, block: Block, data: Sequence[Rows], integers: Sequence[Sequence[jax.Array]]
@@ -75,12 +75,15 @@ class Walk:
         return dict(zip(self._inputs, map(payload, inputs), strict=True))
 
     def _after(
-        self, known: Sequence[_Values], names: Sequence[str], outputs: Sequence[Sequence[jax.Array]]
+        self,
+        batches: Sequence[_Values],
+        names: Sequence[str],
+        outputs: Sequence[Sequence[jax.Array]],
     ) -> list[_Values]:
         """The values that later blocks may read: inputs of the graph, and outputs of the last."""
-        kept = [{name: values[name] for name in self._inputs} for values in known]
-        found = [dict(zip(names, each, strict=True)) for each in outputs]
-        return [{**a, **b} for a, b in zip(kept, found, strict=True)]
+        inputs = [{name: values[name] for name in self._inputs} for values in batches]
+        results = [dict(zip(names, each, strict=True)) for each in outputs]
+        return [{**a, **b} for a, b in zip(inputs, results, strict=True)]
 
 
 def _blocks(model: PreparedModel, ends: Sequence[str] | None) -> list[Block]:
@@ -91,35 +94,35 @@ def _blocks(model: PreparedModel, ends: Sequence[str] | None) -> list[Block]:
     if not parts[-1].weights:
         parts.pop()
     # Constants and scales are learned in the first block that has them, scales of inputs nowhere.
-    seen = {model.owners.get(name) for name in model.graph.inputs}
-    found = []
+    learned = {model.owners.get(name) for name in model.graph.inputs}
+    blocks = []
     for each in parts:
         weights, scales = (
-            tuple(name for name in names if name not in seen)
+            tuple(name for name in names if name not in learned)
             for names in (each.weights, each.activations)
         )
-        found.append(Block(each, weights, scales))
-        seen |= {*weights, *scales}
-    return found
+        blocks.append(Block(each, weights, scales))
+        learned |= {*weights, *scales}
+    return blocks
 
 
 def _own_ends(model: PreparedModel) -> list[str]:
     """The ends of blocks with weights."""
-    found, start = [], None
+    ends, start = [], None
     for name in cuts(model):
         if part(model, start, (name,)).weights:
-            found.append(name)
+            ends.append(name)
             start = name
-    return found
+    return ends
 
 
 def _checked_ends(model: PreparedModel, ends: Sequence[str]) -> list[str]:
     check_type("ends", ends, list | tuple, "a list of names of tensors")
-    known = cuts(model)
+    possible = cuts(model)
     for name in ends:
-        if name not in known:
+        if name not in possible:
             raise ValueError(
                 f"ends has {name!r}, which is not a quantized tensor that all of the graph after "
-                f"it depends on alone{near(name, known)}"
+                f"it depends on alone{near(name, possible)}"
             )
-    return [name for name in known if name in ends and name not in model.graph.outputs]
+    return [name for name in possible if name in ends and name not in model.graph.outputs]
