@@ -20,8 +20,8 @@ MUTANTS = [
         "quant/graphs/nan_constants.py",
         "quant/graphs/test_nan_constants.py",
         {
-            "_sought": [right("and", 0), left("and", 0)],
-            "_chosen": [change("then", "other", 1)],
+            "_nans_for_argmax": [right("and", 0), left("and", 0)],
+            "_nan_sources": [change("then", "other", 1)],
             "Nans.check": [left("or"), right("or")],
         },
     ),
@@ -118,7 +118,7 @@ MUTANTS = [
                 condition("not _"),
                 change("jnp.maximum()", "state.range.high"),
             ],
-            "_end": [
+            "_quantile": [
                 left("-", 0),
                 change("<=", "<", 0),
                 change("0.5", "0.0"),
@@ -126,7 +126,7 @@ MUTANTS = [
                 left("+", 1),
                 change("<=", "<", 1),
             ],
-            "_least": [
+            "_least_loss_scale": [
                 change("jnp.min", "jnp.max"),
                 change("jnp.argmax", "jnp.argmin"),
                 change("jnp.minimum", "jnp.maximum", 0),
@@ -190,7 +190,7 @@ MUTANTS = [
             "check_bits": [change("2", "1", 0), change("<=", "<", 1)],
             "of_same_range": [change("-", "+"), condition("not _")],
             "mean_bits": [change("&", "|"), left("*"), left("/")],
-            "_front": [change("min", "max"), change("<=", "<"), left("+", 0)],
+            "_pareto_front": [change("min", "max"), change("<=", "<"), left("+", 0)],
         },
     ),
     *mutants(
@@ -270,16 +270,16 @@ MUTANTS = [
         "quant/training/steps.py",
         "quant/training/test_steps.py",
         {
-            "_change": [unwrap("jnp.log", 0), left("-"), left("/", 1)],
-            "_chain": [left("*", 0), left("*", 1), left("*", 2)],
-            "_step": [
+            "_relative_change": [unwrap("jnp.log", 0), left("-"), left("/", 1)],
+            "_chain_rule": [left("*", 0), left("*", 1), left("*", 2)],
+            "_qparams_step": [
                 unwrap("jnp.clip", 0),
                 unwrap("jnp.clip", 1),
                 change("jnp.expm1", "jnp.exp", 0),
                 left("*", 1),
             ],
-            "_half": [left("-")],
-            "_without_still": [result("steps", 1)],
+            "_half_range": [left("-")],
+            "_without_fixed_steps": [result("steps", 1)],
             "relative": [change("state.start", "params['qparams']", 0)],
         },
     ),
@@ -293,7 +293,7 @@ MUTANTS = [
         "quant/tune/test_islands.py",
         {
             "with_rules": [condition("False")],
-            "_carried": [left("and", 0), condition("False", 1)],
+            "_carried_qparams": [left("and", 0), condition("False", 1)],
             "_of_range": [left("-"), left("*")],
         },
     ),
@@ -309,10 +309,10 @@ MUTANTS = [
         {
             "rescue": [condition("False", 1)],
             "_candidates": [condition("False", 1)],
-            "_enough": [change("<=", ">=", 1)],
+            "_smallest_set": [change("<=", ">=", 1)],
             "_verified": [change("<=", ">=")],
             "_rules": [condition("False", 0), change("DType.INT8", "own.dtype")],
-            "_by_gain": [change("sorted()", "range(count)")],
+            "_order_by_gain": [change("sorted()", "range(count)")],
         },
     ),
     *mutants(
@@ -320,7 +320,7 @@ MUTANTS = [
         "quant/tune/test_reconstruction.py",
         {
             "cuts": [left("and", 0)],
-            "_kept": [left("and")],
+            "_subgraph": [left("and")],
         },
     ),
     *mutants(
@@ -369,7 +369,7 @@ MUTANTS = [
             "_Walk.passes": [left("or")],
             "_Walk._keeps": [left("and", 0), condition("False", 1)],
             "_Walk._weighs": [left("or", 0)],
-            "_row": [condition("False", 1)],
+            "_last_axis_channels": [condition("False", 1)],
             "find_scalings": [left("and", 0)],
         },
     ),
@@ -383,7 +383,7 @@ MUTANTS = [
         "quant/tune/test_mixing.py",
         {
             "storage_cost": [left("and"), change("8", "16", 1)],
-            "_unbeaten": [change("<", ">")],
+            "_pareto_front": [change("<", ">")],
             "_rules": [left("and")],
             "_scores": [left("-")],
             "mixed_precision": [change("<=", ">=")],
@@ -398,7 +398,7 @@ MUTANTS = [
                 change(">", "<", 1),
                 unwrap("jnp.maximum", 0),
             ],
-            "_unit": [change("_LEAST_RATIO", "0.0"), left("*", 0), left("*", 1)],
+            "_least_unit": [change("_LEAST_RATIO", "0.0"), left("*", 0), left("*", 1)],
         },
     ),
     *mutants(
@@ -411,14 +411,19 @@ MUTANTS = [
             "held_statistics": [unwrap("map")],
             "BatchNorms.of": [unwrap("lax.pmean", 0), unwrap("lax.pmean", 1), left("+")],
             "shifted": [left("-", 0), left("-", 1), left("+", 0), left("+", 1)],
-            "_moved": [left("-", 0), left("-", 1), unwrap("jnp.square", 1), unwrap("jnp.sqrt")],
+            "_with_moved_statistics": [
+                left("-", 0),
+                left("-", 1),
+                unwrap("jnp.square", 1),
+                unwrap("jnp.sqrt"),
+            ],
             "Moments.with_moments": [left("+", 1), left("+", 2), left("*", 0), left("*", 1)],
         },
     ),
     *mutants(
         "quant/tune/statistics.py",
         "quant/model/test_norms.py",
-        {"_joined": [left("+"), unwrap("jnp.sqrt"), left("*", 0)]},
+        {"_joint_norm": [left("+"), unwrap("jnp.sqrt"), left("*", 0)]},
     ),
     *mutants(
         "quant/training/losses.py",
@@ -445,15 +450,15 @@ MUTANTS = [
         "quant/training/fitting.py",
         "quant/training/test_fitting.py",
         {
-            "_Run.start": [change("_copied()", "params", 0)],
+            "_Run.start": [change("_copy()", "params", 0)],
             "_Run.result": [left("or")],
-            "_Looks.look": [condition("False", 0), unwrap("_copied")],
-            "_with_score": [unwrap("_copied"), left("+"), change("jnp.int32()", "state.waited")],
+            "_Looks.look": [condition("False", 0), unwrap("_copy")],
+            "_with_score": [unwrap("_copy"), left("+"), change("jnp.int32()", "state.waited")],
             "fit": [
                 change("derived", "params", 1),
                 *(condition("False", at) for at in (1, 2, 3, 5)),
             ],
-            "_trained": [condition("False", at) for at in (1, 2, 3, 4)],
+            "_train": [condition("False", at) for at in (1, 2, 3, 4)],
         },
     ),
     *mutants(
@@ -461,15 +466,15 @@ MUTANTS = [
         "quant/training/test_fitting.py",
         {
             "examples": [change(">=", ">"), condition("False", 2)],
-            "_from": [left("%")],
+            "_batches_from": [left("%")],
         },
     ),
     *mutants(
         "quant/training/fitting.py",
         "quant/training/test_schedule.py",
         {
-            "_Run.observe": [change("_copied()", "state.average", 1)],
-            "_trained": [condition("False", 0)],
+            "_Run.observe": [change("_copy()", "state.average", 1)],
+            "_train": [condition("False", 0)],
         },
     ),
     *mutants(

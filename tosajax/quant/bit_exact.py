@@ -149,7 +149,7 @@ def check_bit_exact(
     if "reference_model" in against:
         reference_model.check_installed()
     frozen = of_one(model.freeze(params))
-    names = _computed(frozen)
+    names = _computed_tensors(frozen)
     watched = model.with_outputs(*names)
     inputs = given(model, inputs)
     with Progress(1 + len(against), progress, unit="program") as bar:
@@ -175,7 +175,7 @@ def check_bit_exact(
     return BitExactReport(tuple(comparisons), broken)
 
 
-def _computed(graph: Graph) -> list[str]:
+def _computed_tensors(graph: Graph) -> list[str]:
     nodes = [n for n in graph.ordered_nodes() if n.op not in spec.CONSTANT_OPERATORS]
     return [name for node in nodes for name in node.outputs]
 

@@ -199,14 +199,16 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
         check_percentile(percentile)
         share = jnp.float32(tail(percentile))
         _check_histograms(model, observed)
-    qparams = jitted(model, _settled)(observed, share)
+    qparams = jitted(model, _observed_qparams)(observed, share)
     params = {"values": observed.values, "qparams": {name: qparams[name] for name in model.specs}}
     if observed.moments:
         params["norms"] = {name: moments.norm() for name, moments in observed.moments.items()}
     return sample_tables(model, with_room(model.plan, params))
 
 
-def _settled(model: QModel, observed: Observed, share: jax.Array | None) -> dict[str, QParams]:
+def _observed_qparams(
+    model: QModel, observed: Observed, share: jax.Array | None
+) -> dict[str, QParams]:
     qparams = {n: weight_qparams(model, n, observed.values[n]) for n in model.weights}
     for name, state in observed.states.items():
         spec = model.specs[name]
@@ -215,12 +217,12 @@ def _settled(model: QModel, observed: Observed, share: jax.Array | None) -> dict
         if share is None:
             ends = observer_of(model, name).qparams(state, grid, spec.symmetric)
         else:
-            ends = _of_percentile(share, state, grid, spec.symmetric)
+            ends = _percentile_scale(share, state, grid, spec.symmetric)
         qparams[name] = _qparams(spec, bits, *ends)
     return qparams
 
 
-def _of_percentile(
+def _percentile_scale(
     share: jax.Array, state: Any, grid: Grid, symmetric: bool
 ) -> tuple[jax.Array, jax.Array]:
     if not isinstance(state, Masked):
@@ -306,7 +308,7 @@ def weight_qparams(
     channels = channels.reshape(math.prod(shape), -1)
 
     def observe(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return _observed(spec, width, spec.observer.update(spec.observer.init(), x))
+        return _observed_scale(spec, width, spec.observer.update(spec.observer.init(), x))
 
     scale, zero_point = jax.vmap(observe)(channels)
     # Channels of 0 alone have no scale: they get one that suits the others.
@@ -453,7 +455,7 @@ def _check_computed(names: Sequence[str], sight: Sight, batch: int) -> None:
             )
 
 
-def _observed(spec: QSpec, bits: jax.Array, state: Any) -> tuple[jax.Array, jax.Array]:
+def _observed_scale(spec: QSpec, bits: jax.Array, state: Any) -> tuple[jax.Array, jax.Array]:
     return spec.observer.qparams(state, _grid(spec, bits), spec.symmetric)
 
 

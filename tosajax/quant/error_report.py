@@ -118,7 +118,7 @@ class QuantReport:
         rows = [[getattr(row, name) for name in names] for row in self.rows]
         summary = [("tensors", f"{len(self.rows):,}"), ("worst", html.text(self._worst()))]
         if self.widened:
-            summary.append(("widened scales", html.text(_few(self.widened, "; "))))
+            summary.append(("widened scales", html.text(_first_channels(self.widened, "; "))))
         return html.box("Quantization", summary, head, rows, noun="tensor", named_by=0)
 
     def _worst(self) -> str:
@@ -133,23 +133,23 @@ class QuantReport:
         )
         lines = [head, *map(_line, self.rows)]
         worst = self.worst
-        place = f" ({_short(worst.location)})" if worst.location else ""
+        place = f" ({_short_location(worst.location)})" if worst.location else ""
         node = f"{worst.op or 'input'} {worst.tensor!r}{place}"
         text = f"worst: {node}, {worst.local_sqnr:.1f} dB by itself"
         if self.widened:
-            few = _few(self.widened, "\n  ")
+            few = _first_channels(self.widened, "\n  ")
             text = f"{text}\nscales that grew, so that biases have room:\n  {few}"
         return "\n".join([*lines, text])
 
 
-def _few(widened: Sequence[WidenedScale], separator: str) -> str:
+def _first_channels(widened: Sequence[WidenedScale], separator: str) -> str:
     """The first channels, and how many more there are."""
     more = len(widened) - _SHOWN
     texts = [*map(str, widened[:_SHOWN]), *([f"and {more} more"] if more > 0 else [])]
     return separator.join(texts)
 
 
-def _short(location: str) -> str:
+def _short_location(location: str) -> str:
     """A location on one line: some producers write whole stacks of calls."""
     return location if len(location) <= 80 else f"{location[:77]}..."
 
@@ -314,7 +314,7 @@ def _row(
         bits=round(float(qparams.bits)),
         sqnr=sqnr(wanted, real),
         local_sqnr=sqnr(own, real),
-        saturated=_beyond(own, scale, low - half - zero_point, high + half - zero_point),
+        saturated=_saturated_share(own, scale, low - half - zero_point, high + half - zero_point),
         zeros=float(np.mean(integers == zero_point)),
         dead=float(np.mean(channels.min(0) == channels.max(0))),
         mean_shift=float(shift) / scale,
@@ -324,7 +324,7 @@ def _row(
     )
 
 
-def _beyond(wanted: ArrayLike, scale: float, low: float, high: float) -> float:
+def _saturated_share(wanted: ArrayLike, scale: float, low: float, high: float) -> float:
     """The share of real values that round beyond the range, whose ends are ties."""
     steps = np.asarray(wanted, np.float64) / scale
     return float(np.mean((steps < low) | (steps > high)))

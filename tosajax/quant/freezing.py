@@ -89,7 +89,7 @@ def _with_constants(graph: Graph, constants: Mapping[str, np.ndarray], plan: Pla
         else t
         for name, t in graph.tensors.items()
     }
-    bounded = [_bounded(node, constants, plan.bound_keys) for node in graph.nodes]
+    bounded = [_with_bounds(node, constants, plan.bound_keys) for node in graph.nodes]
     idle = {n.inputs[0]: n.outputs[0] for n in bounded if n.op == "CLAMP" and _is_idle(n, graph)}
     readers = [name for node in bounded for name in node.inputs] + list(graph.outputs)
     # The input of an idle CLAMP takes the name of its output, which users know.
@@ -143,7 +143,7 @@ def at_ends(graph: Graph) -> dict[str, Quantization]:
     return {name: quantization for name, quantization in graph.quantization.items() if name in ends}
 
 
-def _bounded(
+def _with_bounds(
     node: Node, constants: Mapping[str, np.ndarray], bound_keys: Mapping[str, Mapping[str, str]]
 ) -> Node:
     keys = bound_keys.get(node.outputs[0], {}) if node.op == "CLAMP" else {}
@@ -209,7 +209,7 @@ def check_biases(
             np.abs(constants[name].astype(np.float64)).reshape(-1, constants[name].shape[-1]).max(0)
         )
         beyond = np.flatnonzero(largest >= np.float32(recipe.limit))
-        if beyond.size and not _is_end(recipe, recipes, params):
+        if beyond.size and not _all_saturate(recipe, recipes, params):
             raise ValueError(
                 f"bias {recipe.tensor!r} of {name!r}, channel {beyond[0]}: it is beyond "
                 f"{recipe.dtype.name} in units of {' times '.join(map(repr, recipe.scale.over))}, "
@@ -217,7 +217,7 @@ def check_biases(
             )
 
 
-def _is_end(bias: Bias, recipes: Mapping[str, Recipe], params: Params) -> bool:
+def _all_saturate(bias: Bias, recipes: Mapping[str, Recipe], params: Params) -> bool:
     """Whether sums with the largest bias are all beyond the range of their output."""
     products = 2.0 ** (bias.dtype.bits - 1) - bias.limit
     for recipe in recipes.values():
@@ -281,14 +281,14 @@ def check_rescales(
         if wrong.any():
             recipe = recipes[node.inputs[1]]
             is_made = isinstance(recipe, Multiplier)  # and not a constant that is trained
-            scale = _described(recipe.scale, params, wrong) if is_made else ""
+            scale = _scale_description(recipe.scale, params, wrong) if is_made else ""
             raise ValueError(
                 f"{node.title}: a scale cannot be expressed{scale}, expected all in "
                 f"[2**-62, 2**{largest - 2})"
             )
 
 
-def _described(scale: Scale, params: Params, wrong: np.ndarray) -> str:
+def _scale_description(scale: Scale, params: Params, wrong: np.ndarray) -> str:
     """The first wrong scale, and the scales it is a product and a quotient of."""
     channel = int(wrong.reshape(-1).argmax())
     place = f" of channel {channel}" if wrong.size > 1 else ""

@@ -11,7 +11,7 @@ import pytest
 
 from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
-from tosajax.quant.tune.rescuing import _enough
+from tosajax.quant.tune.rescuing import _smallest_set
 from tosajax.spec import NanMode, RoundingMode
 
 RNG = np.random.default_rng(0)
@@ -169,8 +169,8 @@ def test_the_fewest_tensors_within_the_budget(model, params):
 )
 def test_what_is_not_needed_is_left_out(needed, kept):
     """Tensors that help by themselves may be of no use beside others."""
-    assert _enough(lambda places: float(len(needed - set(places))), range(5), 0.5) == kept
-    assert _enough(lambda places: 1.0, range(5), 0.5) == list(range(5))
+    assert _smallest_set(lambda places: float(len(needed - set(places))), range(5), 0.5) == kept
+    assert _smallest_set(lambda places: 1.0, range(5), 0.5) == list(range(5))
 
 
 def test_nothing_to_rescue(model, params):

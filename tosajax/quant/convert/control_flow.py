@@ -30,7 +30,7 @@ def while_loop(c: Converter, node: Node) -> None:
             continue
         operands.append(c.get(name))
     owners = [c.owners.get(name) for name in node.outputs]
-    _put(
+    _put_node(
         c,
         node,
         operands,
@@ -52,10 +52,10 @@ def cond_if(c: Converter, node: Node) -> None:
     before = [c.owners.get(name) for name in node.inputs[1:]]
     after = [c.owners.get(name) for name in node.outputs]
     graphs = {key: _converted(c, branch, before, after) for key, branch in branches.items()}
-    _put(c, node, operands, **graphs)
+    _put_node(c, node, operands, **graphs)
 
 
-def _put(c: Converter, node: Node, operands: Sequence, **graphs: Graph) -> None:
+def _put_node(c: Converter, node: Node, operands: Sequence, **graphs: Graph) -> None:
     """The node with graphs of integers."""
     names: dict[str, Any] = {key: c.builder.subgraph(graph) for key, graph in graphs.items()}
     outputs = c.builder.ops(node.op, *operands, names=node.outputs, location=node.location, **names)
@@ -67,7 +67,7 @@ def _own_result(
     c: Converter, output: str, *results: tuple[Graph, str], also: Sequence[str] = ()
 ) -> None:
     """Gives the output of a node a scale that holds the results of its graphs as they are made."""
-    sources = [_made(graph, name) for graph, name in results]
+    sources = [_unmoved_source(graph, name) for graph, name in results]
     names = [name for _, name in results]
     c.own(output, *dict.fromkeys((*also, *names, *sources)))
     for name in dict.fromkeys(sources):
@@ -89,7 +89,7 @@ def _converted(
       before: for each input of floats, the tensor whose scale it has.
       after: the same for each output.
     """
-    sources = [_made(graph, name) for name in graph.outputs]
+    sources = [_unmoved_source(graph, name) for name in graph.outputs]
     pairs = [*zip(sources, after, strict=True), *zip(graph.inputs, before, strict=True)]
     owners = {name: owner for name, owner in pairs if owner is not None}
     inner = Converter(graph, {}, c.options, around=c, owners=owners)
@@ -101,7 +101,7 @@ def _converted(
     return inner.builder.graph(outputs)
 
 
-def _made(graph: Graph, name: str) -> str:
+def _unmoved_source(graph: Graph, name: str) -> str:
     """The tensor that others are made of without a change of scale, until the one of this name."""
     producers = {output: node for node in graph.nodes for output in node.outputs}
     while (node := producers.get(name)) is not None and moves(node):

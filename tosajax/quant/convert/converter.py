@@ -363,7 +363,7 @@ class Converter:
           channels: with scales of their own.
           also: names by which rules may specify the tensor as well.
         """
-        final, low, high = self._clamped(name)
+        final, low, high = self._clamp_after(name)
         self.own(final, name, *also)
         dtype = self.dtype(final)
         rescaled = self.rescale(
@@ -452,7 +452,7 @@ class Converter:
             nan_mode=spec.NanMode.PROPAGATE,
         )
 
-    def _clamped(self, name: str) -> tuple[str, float | None, float | None]:
+    def _clamp_after(self, name: str) -> tuple[str, float | None, float | None]:
         """The output and the ends of the CLAMP that alone reads a tensor; or the tensor."""
         reader = self.sole_reader(name)
         if reader is None or reader.op != "CLAMP" or reader.outputs[0] in self.functions:

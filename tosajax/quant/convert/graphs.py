@@ -39,7 +39,7 @@ def convert(converter: Converter) -> None:
 
 def moves(node: Node) -> bool:
     """Whether a node of floats is converted into itself, in the scale of its first input."""
-    return spec.OPERATORS[node.op].keeps_scale and _conversion(node) is _move
+    return spec.OPERATORS[node.op].keeps_scale and _find_conversion(node) is _move
 
 
 def _convert(converter: Converter, node: Node) -> None:
@@ -54,10 +54,10 @@ def _convert(converter: Converter, node: Node) -> None:
         converter.copy(node)
     elif output not in converter.nans.truths:
         converter.nans.check(node)
-        _conversion(node)(converter, node)
+        _find_conversion(node)(converter, node)
 
 
-def _conversion(node: Node) -> Callable[[Converter, Node], None]:
+def _find_conversion(node: Node) -> Callable[[Converter, Node], None]:
     """The function of its chapter and name; operators without one may keep their scale."""
     operator = spec.OPERATORS[node.op]
     try:

@@ -73,7 +73,7 @@ def rounded_operands(graph: Graph, rules: Sequence[Rule]) -> dict[str, Operand]:
             "weights and activations by rules"
         )
     if False in kinds:
-        return _joined(operands)
+        return _operands_by_name(operands)
     for tensor in graph.tensors.values():
         storage = asked.act(tensor.name).storage
         if not storage.is_integer and tensor.dtype.is_float and tensor.values is None:
@@ -84,7 +84,7 @@ def rounded_operands(graph: Graph, rules: Sequence[Rule]) -> dict[str, Operand]:
     return {}
 
 
-def _joined(operands: Sequence[Operand]) -> dict[str, Operand]:
+def _operands_by_name(operands: Sequence[Operand]) -> dict[str, Operand]:
     """The operands by name, each once."""
     joined: dict[str, Operand] = {}
     for operand in operands:
@@ -159,7 +159,7 @@ class Writer:
             if node.outputs[0] in self._read_as_float:
                 self._draft.nodes.append(node)
             return
-        for name in _trained(self._graph, node):
+        for name in _trained_constants(self._graph, node):
             self._recipes[name] = Value(name)
         count = len(_products(self._graph, node))
         inputs = (*map(self._operand, node.inputs[:count]), *node.inputs[count:])
@@ -224,7 +224,7 @@ def _read_as_float(graph: Graph) -> set[str]:
     return {*names, *graph.outputs}
 
 
-def _trained(graph: Graph, node: Node) -> list[str]:
+def _trained_constants(graph: Graph, node: Node) -> list[str]:
     """The FP32 constants of a node that are parameters: biases, and others of several elements.
 
     A constant of a single element is part of the function (an epsilon, a half), or a zero point.

@@ -44,7 +44,7 @@ class _Windows(NamedTuple):
         settings = (sizes, node.attributes["kernel"], node.attributes["stride"])
         ends = ((top, bottom), (left, right))
         rows, columns = (
-            _counts(size, kernel, stride, *pad)
+            _window_counts(size, kernel, stride, *pad)
             for size, kernel, stride, pad in zip(*settings, ends, strict=True)
         )
         counts = np.outer(rows, columns)[None, :, :, None].astype(np.int32)
@@ -52,7 +52,7 @@ class _Windows(NamedTuple):
         return cls(counts, math.lcm(*np.unique(counts).tolist()), is_global)
 
 
-def _counts(size: int, kernel: int, stride: int, before: int, after: int) -> np.ndarray:
+def _window_counts(size: int, kernel: int, stride: int, before: int, after: int) -> np.ndarray:
     """How many elements of an axis are in each window."""
     starts = np.arange((size + before + after - kernel) // stride + 1) * stride - before
     return np.minimum(starts + kernel, size) - np.maximum(starts, 0)

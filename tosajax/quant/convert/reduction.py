@@ -24,11 +24,11 @@ def reduce_sum(c: Converter, node: Node) -> None:
         location=node.location,
         **node.attributes,
     )
-    bits = acc.bits + (_count(acc.tensor) // _count(summed) - 1).bit_length()
+    bits = acc.bits + (_element_count(acc.tensor) // _element_count(summed) - 1).bit_length()
     if bits > 32:
         raise UnsupportedError(f"{node.title}: its sums may need {bits} bits, expected at most 32")
     c.finish_sum(output, Accumulator(summed, acc.scale, bits=bits))
 
 
-def _count(x: Tensor) -> int:
+def _element_count(x: Tensor) -> int:
     return max(math.prod(x.shape or ()), 1)

@@ -102,12 +102,16 @@ def with_constants_inside(graph: Graph) -> Graph:
     """
     parts, nodes = dict(graph.subgraphs), []
     for node in graph.nodes:
-        nodes += _inside(node, graph.tensors, parts) if graph_keys(node) else [node]
+        nodes += (
+            _without_constant_operands(node, graph.tensors, parts) if graph_keys(node) else [node]
+        )
     parts = {name: with_constants_inside(part) for name, part in parts.items()}
     return dataclasses.replace(graph, nodes=tuple(nodes), subgraphs=parts)
 
 
-def _inside(node: Node, tensors: Mapping[str, Tensor], parts: dict[str, Graph]) -> list[Node]:
+def _without_constant_operands(
+    node: Node, tensors: Mapping[str, Tensor], parts: dict[str, Graph]
+) -> list[Node]:
     """A node of control flow without constants among its operands, and nodes for its results."""
     keys = graph_keys(node)
     # The condition of a COND_IF comes before the operands of its graphs.
@@ -124,15 +128,15 @@ def _inside(node: Node, tensors: Mapping[str, Tensor], parts: dict[str, Graph]) 
         # All states of a loop come out of its body.
         is_body = key == "body_graph"
         parts[node.attributes[key]] = _with_values(parts[node.attributes[key]], values, is_body)
-    inputs = (*node.inputs[:first], *_others(operands, constants))
+    inputs = (*node.inputs[:first], *_without_places(operands, constants))
     if node.op != "WHILE_LOOP":
         return [dataclasses.replace(node, inputs=inputs)]
-    outputs = tuple(_others(node.outputs, constants))
+    outputs = tuple(_without_places(node.outputs, constants))
     copies = [Node("IDENTITY", (operands[place],), (node.outputs[place],)) for place in constants]
     return [*copies, dataclasses.replace(node, inputs=inputs, outputs=outputs)]
 
 
-def _others(names: Sequence[str], places: Sequence[int]) -> list[str]:
+def _without_places(names: Sequence[str], places: Sequence[int]) -> list[str]:
     return [name for place, name in enumerate(names) if place not in places]
 
 
@@ -157,8 +161,8 @@ def _with_values(graph: Graph, values: Mapping[int, Tensor], is_body: bool) -> G
     places = list(values)
     return dataclasses.replace(
         graph,
-        inputs=tuple(_others(graph.inputs, places)),
-        outputs=tuple(_others(graph.outputs, places)) if is_body else graph.outputs,
+        inputs=tuple(_without_places(graph.inputs, places)),
+        outputs=tuple(_without_places(graph.outputs, places)) if is_body else graph.outputs,
         tensors={**graph.tensors, **constants},
         nodes=(*(Node("CONST", (), (name,)) for name in constants), *graph.nodes),
     )

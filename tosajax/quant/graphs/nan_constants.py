@@ -45,13 +45,13 @@ class Nans(NamedTuple):
             truth = _truth(graph, node, truths, possible)
             if truth is not None:
                 truths |= dict.fromkeys(node.outputs, truth)
-            is_possible = not possible.isdisjoint(_chosen(node, truths))
+            is_possible = not possible.isdisjoint(_nan_sources(node, truths))
             if node.op == "CONST":
                 values = graph.tensors[node.outputs[0]].values
                 is_possible = values is not None and bool(np.any(values != values))
             if is_possible:
                 possible |= {name for name in node.outputs if graph.tensors[name].dtype.is_float}
-        return cls(truths, frozenset(possible), frozenset(_sought(graph)))
+        return cls(truths, frozenset(possible), frozenset(_nans_for_argmax(graph)))
 
     def check(self, node: Node) -> None:
         """Raises UnsupportedError where a node of floats treats NaN in a way of its own."""
@@ -81,17 +81,17 @@ def _truth(graph: Graph, node: Node, truths: Mapping[str, bool], possible: set[s
             return None if inputs[0] is None else not inputs[0]
         case "LOGICAL_AND" | "LOGICAL_OR":
             decides = node.op == "LOGICAL_OR"
-            return decides if decides in inputs else _same(inputs)
+            return decides if decides in inputs else _common_truth(inputs)
         case "REDUCE_ANY" | "REDUCE_ALL":
             return inputs[0]
     return inputs[0] if spec.OPERATORS[node.op].rearranges else None
 
 
-def _same(truths: Sequence[bool | None]) -> bool | None:
+def _common_truth(truths: Sequence[bool | None]) -> bool | None:
     return truths[0] if len(set(truths)) == 1 else None
 
 
-def _chosen(node: Node, truths: Mapping[str, bool]) -> tuple[str, ...]:
+def _nan_sources(node: Node, truths: Mapping[str, bool]) -> tuple[str, ...]:
     """The inputs of which NaN may come to the output."""
     if node.op != "SELECT":
         return node.inputs
@@ -100,7 +100,7 @@ def _chosen(node: Node, truths: Mapping[str, bool]) -> tuple[str, ...]:
     return (then, other) if truth is None else (then if truth else other,)
 
 
-def _sought(graph: Graph) -> set[str]:
+def _nans_for_argmax(graph: Graph) -> set[str]:
     """The choices of NaN or a number that only ARGMAX reads, maybe after more of it is NaN."""
     other, sought = set(graph.outputs), set[str]()
     for node in reversed(graph.ordered_nodes()):

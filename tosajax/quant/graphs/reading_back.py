@@ -85,16 +85,20 @@ class Reader:
         parameters = self.function.parameters
         if not parameters:
             raise ValueError("the function has no parameters, expected params for `prepare`")
-        changed = {name: now != was for name, now, was in self._pairs(values) if (now != was).any()}
+        changed = {
+            name: now != was
+            for name, now, was in self._trained_and_initial(values)
+            if (now != was).any()
+        }
         numbers = {self._known_source(name).number for name in changed}
         drafts = {number: _Draft(parameters[number]) for number in numbers}
         constants = set[str]()
         for name in self.trained:
             source = self.source(name)
             if source is not None and source.number in numbers:
-                drafts[source.number].put(name, source, _wide(values[name]), changed.get(name))
+                drafts[source.number].put(name, source, _float64(values[name]), changed.get(name))
                 constants.add(source.constant)
-        self._check_rest(constants - self._fixed(), drafts)
+        self._check_rest(constants - self._fixed_constants(), drafts)
         arrays = [drafts[n].array if n in drafts else p.array for n, p in enumerate(parameters)]
         return self.function.with_arrays(arrays)
 
@@ -109,11 +113,13 @@ class Reader:
             if source is not None:
                 groups[source.number].append(name)
         for number, names in groups.items():
-            if len(names) > 1 or self._repeats(names[0]):
-                constants |= self._tied(self.function.parameters[number], names, constants)
+            if len(names) > 1 or self._has_repeats(names[0]):
+                constants |= self._tied_constants(
+                    self.function.parameters[number], names, constants
+                )
         return constants
 
-    def _tied(
+    def _tied_constants(
         self, parameter: Parameter, names: list[str], values: Mapping[str, jax.Array]
     ) -> dict[str, jax.Array]:
         """The constants of one parameter, of which the largest is as it is."""
@@ -130,12 +136,14 @@ class Reader:
             constants[name] = row[places] * factor.astype(np.float32) + offset.astype(np.float32)
         return constants
 
-    def _repeats(self, name: str) -> bool:
+    def _has_repeats(self, name: str) -> bool:
         """Whether elements of a constant are the same element of its parameter."""
         places = self._known_source(name).elements.places
         return len(np.unique(places)) < places.size
 
-    def _pairs(self, values: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    def _trained_and_initial(
+        self, values: Mapping[str, Any]
+    ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """The constants, after training and before."""
         for name, tensor in self.trained.items():
             yield name, np.asarray(values[name]), np.asarray(tensor.values)
@@ -144,30 +152,36 @@ class Reader:
 
     def source(self, name: str) -> Source | None:
         """The source of a trained constant; None if it is unknown."""
-        folded = self._uses.get(name)
+        folded = self._folded_by_constant.get(name)
         if folded is None:
-            return self._of_constant(name, self.trained[name].shape or ())
-        return self._of_weight(folded) if name == folded.weight else self._of_bias(folded)
+            return self._source_of_constant(name, self.trained[name].shape or ())
+        return (
+            self._source_of_weight(folded)
+            if name == folded.weight
+            else self._source_of_bias(folded)
+        )
 
     @functools.cached_property
-    def _uses(self) -> dict[str, Folded]:
+    def _folded_by_constant(self) -> dict[str, Folded]:
         """The convolutions of weights and biases that scales and offsets have gone into."""
         return {name: each for each in self.folded for name in (each.weight, each.bias)}
 
-    def _of_constant(self, name: str, shape: tuple[int, ...]) -> Source | None:
+    def _source_of_constant(self, name: str, shape: tuple[int, ...]) -> Source | None:
         """The source of a constant of the exported graph."""
         origin, parameters = self.function.origins.get(name), self.function.parameters
         if origin is None or origin.moves is None or origin.number >= len(parameters):
             return None
         parameter, values = parameters[origin.number], self.function.constants[name]
         read = elements(origin.moves, parameter.array.shape, shape)
-        if read is None or not _are_near(read.of(parameter.elements), _wide(values), values.dtype):
+        if read is None or not _are_near(
+            read.of(parameter.elements), _float64(values), values.dtype
+        ):
             return None
         return Source(name, origin.number, read)
 
-    def _of_weight(self, folded: Folded) -> Source | None:
+    def _source_of_weight(self, folded: Folded) -> Source | None:
         shape = self.trained[folded.weight].shape or ()
-        source = self._of_constant(folded.before[0], shape)
+        source = self._source_of_constant(folded.before[0], shape)
         if source is None:
             return None
         channels = along(folded.axes, shape)
@@ -176,15 +190,15 @@ class Reader:
             scale = scale * link.scale
         return source.times(scale.reshape(channels))
 
-    def _of_bias(self, folded: Folded) -> Source | None:
+    def _source_of_bias(self, folded: Folded) -> Source | None:
         """The last offset that can change takes all changes: little or nothing scales it."""
         bias = self.trained[folded.bias]
         factor, source = np.ones(math.prod(bias.shape or ())), None
         for link in reversed(folded.links):
             if source is None and link.sign:
-                source = self._of_offset(link.constant, link.sign * factor)
+                source = self._source_of_offset(link.constant, link.sign * factor)
             factor = factor * link.scale
-        source = self._of_offset(folded.before[1], factor) if source is None else source
+        source = self._source_of_offset(folded.before[1], factor) if source is None else source
         if source is None:
             return None
         places, factor, _ = source.elements
@@ -192,18 +206,18 @@ class Reader:
         offset = np.asarray(bias.values, np.float64) - factor * before
         return source._replace(elements=Elements(places, factor, offset))
 
-    def _of_offset(self, name: str, factor: np.ndarray) -> Source | None:
+    def _source_of_offset(self, name: str, factor: np.ndarray) -> Source | None:
         """The source of an offset with an element for each channel, which counts by a factor."""
         values = self.function.constants.get(name)
         if values is None or values.size != factor.size:
             return None
-        source = self._of_constant(name, values.shape)
+        source = self._source_of_constant(name, values.shape)
         if source is None:
             return None
         rows = Elements(*(array.reshape(-1) for array in source.elements))
         return source._replace(elements=rows).times(factor)
 
-    def _fixed(self) -> set[str]:
+    def _fixed_constants(self) -> set[str]:
         """The scales and offsets in convolutions, and of no effect, that stay as they are."""
         fixed = neutral_constants(separated(self.function.graph))
         for folded in self.folded:
@@ -224,7 +238,7 @@ class Reader:
         return source
 
     def _reason(self, name: str) -> str:
-        folded = self._uses.get(name)
+        folded = self._folded_by_constant.get(name)
         if folded is not None and name == folded.bias:
             return f"no parameter is an offset of the channels of {folded.output!r}"
         origin = self.function.origins.get(name if folded is None else folded.before[0])
@@ -315,5 +329,5 @@ def _are_near(x: np.ndarray, y: np.ndarray, dtype: Any = jnp.float32) -> bool:
     return bool((np.abs(x - y) <= _ROUNDING * float(jnp.finfo(dtype).eps) * largest).all())
 
 
-def _wide(values: Any) -> np.ndarray:
+def _float64(values: Any) -> np.ndarray:
     return np.asarray(values).astype(np.float64)

@@ -57,7 +57,7 @@ def functions(graph: Graph) -> dict[str, Function]:
         for name, origin in origins.items()
         if origin.curved and graph.tensors[name].dtype.is_float
     }
-    needed = _needed(graph, graph.outputs, {name: (read,) for name, read in sources.items()})
+    needed = _dependencies(graph, graph.outputs, {name: (read,) for name, read in sources.items()})
     return {name: _function(graph, sources[name], name) for name in sources if name in needed}
 
 
@@ -71,7 +71,7 @@ def covered(graph: Graph, functions: Mapping[str, Function]) -> frozenset[str]:
     reads = {name: (function.source,) for name, function in functions.items()}
     nodes = [node for node in graph.nodes if node.op not in spec.CONSTANT_OPERATORS]
     computed = frozenset(name for node in nodes for name in node.outputs)
-    return computed - _needed(graph, graph.outputs, reads)
+    return computed - _dependencies(graph, graph.outputs, reads)
 
 
 def evaluate(function: Function, x: jax.Array | np.ndarray) -> jax.Array:
@@ -90,7 +90,7 @@ def evaluate(function: Function, x: jax.Array | np.ndarray) -> jax.Array:
     points = jnp.asarray(x, jnp.float32)
     if points.ndim != 1:
         raise ValueError(f"x has shape {points.shape}, expected one axis")
-    run, params = lower(_of_length(function.graph, points.size))
+    run, params = lower(_with_length(function.graph, points.size))
     (y,) = run(params, points)
     return y
 
@@ -111,7 +111,7 @@ def _origins(graph: Graph) -> dict[str, _Origin]:
     readers = Counter([*(name for node in graph.nodes for name in node.inputs), *graph.outputs])
     producers: dict[str, Node] = {}
     for node in graph.ordered_nodes():
-        origin = _common(node, origins, graph.tensors)
+        origin = _common_origin(node, origins, graph.tensors)
         if origin is not None and _is_fused(node, origin, producers, readers):
             origin = None
         for name in node.outputs:
@@ -120,7 +120,7 @@ def _origins(graph: Graph) -> dict[str, _Origin]:
     return origins
 
 
-def _common(
+def _common_origin(
     node: Node, origins: Mapping[str, _Origin], tensors: Mapping[str, Tensor]
 ) -> _Origin | None:
     """The origin of a node's output, if it is a function of one float tensor."""
@@ -163,7 +163,7 @@ def _is_fused(
     )
 
 
-def _needed(
+def _dependencies(
     graph: Graph, names: Sequence[str], reads: Mapping[str, Sequence[str]]
 ) -> frozenset[str]:
     """The tensors that given ones depend on, themselves included.
@@ -185,20 +185,20 @@ def _needed(
 
 
 def _function(graph: Graph, source: str, output: str) -> Function:
-    inside = _needed(graph, (output,), {source: ()})
+    inside = _dependencies(graph, (output,), {source: ()})
     computed = inside - {source}
     nodes = [node for node in graph.ordered_nodes() if not computed.isdisjoint(node.outputs)]
-    tensors = {name: _flat(graph.tensors[name]) for name in inside}
+    tensors = {name: _one_element(graph.tensors[name]) for name in inside}
     return Function(source, output, Graph((source,), (output,), tensors, tuple(nodes), name=output))
 
 
-def _flat(tensor: Tensor) -> Tensor:
+def _one_element(tensor: Tensor) -> Tensor:
     """A tensor of one element; a constant has one."""
     values = None if tensor.values is None else tensor.values.reshape(1)
     return dataclasses.replace(tensor, shape=(1,), values=values)
 
 
-def _of_length(graph: Graph, length: int) -> Graph:
+def _with_length(graph: Graph, length: int) -> Graph:
     """The graph of a function for tensors of `length` elements; constants broadcast."""
     tensors = {
         name: tensor if tensor.values is not None else dataclasses.replace(tensor, shape=(length,))

@@ -119,10 +119,10 @@ class Simple(NamedTuple):
 
 def simplified(graph: Graph) -> Simple:
     """The graph of `simplify`, and the convolutions that nodes have gone into."""
-    graph = with_constants_inside(_checked(graph))
+    graph = with_constants_inside(_validated(graph))
     graph = fold(in_parts(graph, _in_float32))
     # Before convolutions count their readers, nodes that nothing reads must go.
-    graph = in_parts(graph, lambda part: with_selects(_computed(part)))
+    graph = in_parts(graph, lambda part: with_selects(_with_constants_computed(part)))
     graph = fold(in_parts(graph, _without_identities))
     folded, names = list[Folded](), dict[str, str]()
 
@@ -138,7 +138,7 @@ def simplified(graph: Graph) -> Simple:
     return Simple(graph, tuple(f._replace(output=names.get(f.output, f.output)) for f in folded))
 
 
-def _checked(graph: Graph) -> Graph:
+def _validated(graph: Graph) -> Graph:
     """The graph without graphs that no node names, and with different names in all others."""
     if graph.is_dynamic:
         raise UnsupportedError(
@@ -191,7 +191,7 @@ def _wide_attribute(kind: object, value: object, dtype: DType) -> object:
 # Constants.
 
 
-def _computed(graph: Graph) -> Graph:
+def _with_constants_computed(graph: Graph) -> Graph:
     """Computes the results of constants alone, floats included."""
     stored, computed, nodes = [], [], []
     constants: set[str] = set()
@@ -232,7 +232,7 @@ def _without_identities(graph: Graph) -> Graph:
     nodes = []
     for node in graph.ordered_nodes():
         inputs = tuple(equal.get(name, name) for name in node.inputs)
-        node = _merged(dataclasses.replace(node, inputs=inputs), reshapes)
+        node = _merged_reshape(dataclasses.replace(node, inputs=inputs), reshapes)
         source = _equal_input(node, graph.tensors)
         if source is not None:
             equal[node.outputs[0]] = source
@@ -241,7 +241,7 @@ def _without_identities(graph: Graph) -> Graph:
     return dataclasses.replace(graph, nodes=nodes)
 
 
-def _merged(node: Node, reshapes: dict[str, Node]) -> Node:
+def _merged_reshape(node: Node, reshapes: dict[str, Node]) -> Node:
     """A RESHAPE of a RESHAPE as one; every RESHAPE is added to `reshapes`."""
     if node.op != "RESHAPE":
         return node

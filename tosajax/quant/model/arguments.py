@@ -52,7 +52,7 @@ def real_inputs(tensors: Sequence[Tensor], inputs: Sequence[Input]) -> list[jax.
         tensor.
     """
     check_inputs(tensors, inputs)
-    return [_real(tensor, x) for tensor, x in zip(tensors, inputs, strict=True)]
+    return [_real_input(tensor, x) for tensor, x in zip(tensors, inputs, strict=True)]
 
 
 def check_inputs(tensors: Sequence[Tensor], inputs: Sequence[Input]) -> None:
@@ -60,10 +60,10 @@ def check_inputs(tensors: Sequence[Tensor], inputs: Sequence[Input]) -> None:
     check_count([t.name for t in tensors], inputs)
 
 
-def _real(tensor: Tensor, x: Input) -> jax.Array | QTensor:
+def _real_input(tensor: Tensor, x: Input) -> jax.Array | QTensor:
     if isinstance(x, QTensor):
         return x
-    x = _numbers(tensor, x)
+    x = _checked_array(tensor, x)
     if not tensor.dtype.is_float:
         return as_they_are(tensor, x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -88,7 +88,7 @@ def model_input(tensor: Tensor, x: Input, *, is_quantized: bool) -> jax.Array | 
     """
     if isinstance(x, QTensor):
         return x
-    x = _numbers(tensor, x)
+    x = _checked_array(tensor, x)
     is_float = jnp.issubdtype(x.dtype, jnp.floating)
     if is_float and (is_quantized or tensor.dtype.is_float):
         return _float32(x)
@@ -99,7 +99,7 @@ def as_they_are(tensor: Tensor, x: Input) -> jax.Array | QTensor:
     """Integers or bool of a tensor: a QTensor, or bool."""
     if isinstance(x, QTensor):
         return x
-    x = _numbers(tensor, x)
+    x = _checked_array(tensor, x)
     storage = tensor.dtype.storage
     kind = jnp.bool_ if tensor.dtype is DType.BOOL else jnp.integer
     if tensor.dtype.is_float or not jnp.issubdtype(x.dtype, kind):
@@ -127,7 +127,7 @@ def _check_range(tensor: Tensor, x: jax.Array | np.ndarray) -> None:
         )
 
 
-def _numbers(tensor: Tensor, x: Input) -> jax.Array | np.ndarray:
+def _checked_array(tensor: Tensor, x: Input) -> jax.Array | np.ndarray:
     if isinstance(x, jax.Array):
         return x
     try:
@@ -181,7 +181,7 @@ def check_finite(tensors: Sequence[Tensor], inputs: Sequence[Input], *, where: s
     for tensor, x in zip(tensors, inputs, strict=True):
         if isinstance(x, QTensor | Tracer):
             continue
-        index = first_not_finite(_numbers(tensor, x))
+        index = first_not_finite(_checked_array(tensor, x))
         if index is not None:
             raise ValueError(
                 f"{where}input {tensor.name!r} is {np.asarray(x)[index]} at {index}, expected "

@@ -143,11 +143,13 @@ def with_statistics(
     former = params.get("norms", {})
     if wrong := former.keys() ^ norms.keys():
         raise ValueError(f"norms of another model: only one of the two has {min(wrong)!r}")
-    moved = {name: _moved(norm, norms[name], momentum) for name, norm in former.items()}
+    moved = {
+        name: _with_moved_statistics(norm, norms[name], momentum) for name, norm in former.items()
+    }
     return {**params, "norms": moved}
 
 
-def _moved(norm: Norm, batch: Norm, momentum: float) -> Norm:
+def _with_moved_statistics(norm: Norm, batch: Norm, momentum: float) -> Norm:
     mean = momentum * norm.mean + (1 - momentum) * batch.mean
     variance = momentum * jnp.square(norm.deviation) + (1 - momentum) * jnp.square(batch.deviation)
     return dataclasses.replace(norm, mean=mean, deviation=jnp.sqrt(variance))

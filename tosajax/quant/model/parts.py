@@ -30,14 +30,14 @@ def part(model: PreparedModel, start: str | None, outputs: Sequence[str]) -> Pre
     """
     stops = () if start is None else (start,)
     graphs = model.graph, model.float_graph
-    needed = [_needed(graph, stops, outputs) for graph in graphs]
+    needed = [_dependencies(graph, stops, outputs) for graph in graphs]
     read = [name for name in model.float_graph.inputs if name not in stops]
     inputs = (*stops, *(name for name in read if any(name in names for names in needed)))
     graph, floats = (
-        _kept(graph, {*names, *inputs}, inputs, outputs)
+        _subgraph(graph, {*names, *inputs}, inputs, outputs)
         for graph, names in zip(graphs, needed, strict=True)
     )
-    plan = _plan(model.plan, graph)
+    plan = _plan_of_part(model.plan, graph)
     return dataclasses.replace(model, graph=graph, float_graph=floats, plan=plan)
 
 
@@ -70,7 +70,7 @@ def _cuts(graph: Graph) -> list[str]:
     return list(dict.fromkeys(result))
 
 
-def _needed(graph: Graph, stops: Collection[str], outputs: Sequence[str]) -> set[str]:
+def _dependencies(graph: Graph, stops: Collection[str], outputs: Sequence[str]) -> set[str]:
     """The tensors that the outputs are computed from, back to where to stop."""
     producers = {name: node for node in graph.nodes for name in node.outputs}
     pending, needed = list(outputs), set(outputs)
@@ -84,7 +84,7 @@ def _needed(graph: Graph, stops: Collection[str], outputs: Sequence[str]) -> set
     return needed
 
 
-def _kept(
+def _subgraph(
     graph: Graph, names: Collection[str], inputs: tuple[str, ...], outputs: Sequence[str]
 ) -> Graph:
     nodes = tuple(
@@ -104,7 +104,7 @@ def _kept(
     )
 
 
-def _plan(plan: Plan, graph: Graph) -> Plan:
+def _plan_of_part(plan: Plan, graph: Graph) -> Plan:
     """The plan of a part: what is of the tensors of its graph."""
 
     def of(values: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:

@@ -77,19 +77,19 @@ class Program(NamedTuple):
 @once
 def integer_program(model: QModel) -> Program:
     """The graph of a model. Its other constants are made by recipes."""
-    return _built(model, model.graph, model.plan.recipes, model.plan.bound_keys)
+    return _program(model, model.graph, model.plan.recipes, model.plan.bound_keys)
 
 
 @once
 def float_program(model: PreparedModel) -> Program:
     """The float graph. Parameters replace the values of some of its constants."""
-    return _built(model, model.float_graph)
+    return _program(model, model.float_graph)
 
 
 @once
 def step_program(model: PreparedModel) -> GraphFunction:
     """The float graph with each of `sources` computed from the given values of those before it."""
-    return _built(model, _step_by_step(model.float_graph, sources(model))).run
+    return _program(model, _one_step_graph(model.float_graph, sources(model))).run
 
 
 def sources(model: PreparedModel) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def sources(model: PreparedModel) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*model.float_graph.inputs, *model.outer_activations)))
 
 
-def _built(
+def _program(
     model: QModel,
     graph: Graph,
     computed: Collection[str] = (),
@@ -143,7 +143,7 @@ def _operand(x: jax.Array) -> jax.Array | QTensor:
     return QTensor.known(np.asarray(x)) if is_known else QTensor.of(x)
 
 
-def _step_by_step(graph: Graph, names: Sequence[str]) -> Graph:
+def _one_step_graph(graph: Graph, names: Sequence[str]) -> Graph:
     """The graph with these tensors as inputs, and their values by its nodes as outputs."""
     tensors, computed, nodes = dict(graph.tensors), {name: name for name in names}, []
     for node in graph.nodes:

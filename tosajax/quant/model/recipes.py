@@ -158,12 +158,12 @@ class Weight:
 def stepped(values: jax.Array, rounding: jax.Array, qparams: QParams) -> QTensor:
     """Rounds down where `rounding` is below 0, else up, with the gradient of a soft step."""
     up = (rounding >= 0).astype(jnp.float32)
-    hard = _above(values, up, qparams)
-    soft = _above(values, soft_step(rounding), qparams)
+    hard = _floor_plus(values, up, qparams)
+    soft = _floor_plus(values, soft_step(rounding), qparams)
     return QTensor(hard.astype(qparams.storage.dtype.storage), follow(hard, soft))
 
 
-def _above(values: jax.Array, step: jax.Array, qparams: QParams) -> jax.Array:
+def _floor_plus(values: jax.Array, step: jax.Array, qparams: QParams) -> jax.Array:
     """The integers below these values, and a part of a step more, within the range."""
     zero_point = zero_point_integer(qparams).q.astype(jnp.float32)
     down = jnp.floor(lax.stop_gradient(divide(values, qparams.scale))) + zero_point
@@ -173,7 +173,7 @@ def _above(values: jax.Array, step: jax.Array, qparams: QParams) -> jax.Array:
 def soft_rounding(values: jax.Array, rounding: jax.Array, qparams: QParams) -> jax.Array:
     """Real values between the integers below and above, by the soft step itself."""
     zero_point = zero_point_integer(qparams).q.astype(jnp.float32)
-    return (_above(values, soft_step(rounding), qparams) - zero_point) * qparams.scale
+    return (_floor_plus(values, soft_step(rounding), qparams) - zero_point) * qparams.scale
 
 
 def soft_step(rounding: jax.Array) -> jax.Array:
@@ -209,11 +209,13 @@ class Bias:
     def __call__(self, params: Params) -> QTensor:
         values, terms = self.real_values(params), self.scale.terms(params)
         rank = 1 if self.shape is None else len(self.shape)
-        return _in_units(values, terms, rank=rank, dtype=self.dtype, limit=self.limit)
+        return _in_accumulator_units(values, terms, rank=rank, dtype=self.dtype, limit=self.limit)
 
 
 @shared
-def _in_units(values: jax.Array, terms: Terms, *, rank: int, dtype: DType, limit: float) -> QTensor:
+def _in_accumulator_units(
+    values: jax.Array, terms: Terms, *, rank: int, dtype: DType, limit: float
+) -> QTensor:
     unit = on_last_axis(terms.quotient(), rank)
     return held(to_accumulator(divide(values, unit), dtype, limit))
 
@@ -333,7 +335,7 @@ class Bound:
         qparams = params["qparams"][self.tensor]
         if self.value is not None and abs(self.value) < np.finfo(np.float32).max:
             return _number(qparams, self.value, ())
-        return _end(qparams, upper=self.upper)
+        return _range_end(qparams, upper=self.upper)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -345,12 +347,12 @@ class End:
     shape: tuple[int, ...]
 
     def __call__(self, params: Params) -> QTensor:
-        bound = _end(params["qparams"][self.tensor], upper=self.upper)
+        bound = _range_end(params["qparams"][self.tensor], upper=self.upper)
         return jax.tree.map(lambda x: jnp.broadcast_to(x, self.shape), bound)
 
 
 @shared
-def _end(qparams: QParams, *, upper: bool) -> QTensor:
+def _range_end(qparams: QParams, *, upper: bool) -> QTensor:
     end = qparams.grid.qmax if upper else qparams.grid.qmin
     return held(QTensor(lax.stop_gradient(end).astype(qparams.storage.dtype.storage), end))
 

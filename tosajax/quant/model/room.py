@@ -66,11 +66,11 @@ def fitted_qparams(plan: Plan, params: Params, name: str, *, has_norms: bool = T
     if name not in plan.readers:
         return own
     sizes = _magnitudes(plan, params, name)
-    least, bias = _least(plan, params, name, sizes.shape)
+    least, bias = _least_scales(plan, params, name, sizes.shape)
     own_scale = lax.stop_gradient(own.scale)
     scale = jnp.where((sizes < NOTHING) & (bias > 0), least, jnp.maximum(own_scale, least))
-    if has_norms and (readers := [r for r in plan.readers[name] if _norm(r) is not None]):
-        with_norm = _of(readers, params, name, sizes.shape)
+    if has_norms and (readers := [r for r in plan.readers[name] if _norm_name(r) is not None]):
+        with_norm = _scale_for_readers(readers, params, name, sizes.shape)
         vanishing = jnp.maximum(with_norm, _VANISHING * sizes)
         scale = jnp.where(with_norm > scale, vanishing, scale)
     return dataclasses.replace(own, scale=follow(scale, jnp.broadcast_to(own.scale, scale.shape)))
@@ -89,7 +89,7 @@ def with_room(plan: Plan, params: Params, names: Collection[str] | None = None) 
     qparams = dict(params["qparams"])
     for name in plan.readers if names is None else plan.readers.keys() & set(names):
         own = qparams[name]
-        least, _ = _least(plan, params, name, _magnitudes(plan, params, name).shape)
+        least, _ = _least_scales(plan, params, name, _magnitudes(plan, params, name).shape)
         if least.shape == own.scale.shape:
             qparams[name] = dataclasses.replace(own, scale=jnp.maximum(own.scale, least))
     return {**params, "qparams": qparams}
@@ -98,7 +98,7 @@ def with_room(plan: Plan, params: Params, names: Collection[str] | None = None) 
 def least_scale(plan: Plan, params: Params, name: str) -> tuple[jax.Array, jax.Array]:
     """The least scale of each channel of a constant, and whether it has other weights than 0."""
     sizes = _magnitudes(plan, params, name)
-    return _least(plan, params, name, sizes.shape)[0], sizes >= NOTHING
+    return _least_scales(plan, params, name, sizes.shape)[0], sizes >= NOTHING
 
 
 def _magnitudes(plan: Plan, params: Params, name: str) -> jax.Array:
@@ -110,21 +110,25 @@ def _magnitudes(plan: Plan, params: Params, name: str) -> jax.Array:
     return jnp.abs(values).max(others).reshape(along(axes, values.shape))
 
 
-def _least(
+def _least_scales(
     plan: Plan, params: Params, name: str, shape: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """The least scale, without batch norms; and the least one for biases alone, 0 without any."""
     readers = [_without_norm(reader) for reader in plan.readers[name]]
     biases = [reader for reader in readers if isinstance(reader, Bias)]
-    return _of(readers, params, name, shape), _of(biases, params, name, shape)
+    return _scale_for_readers(readers, params, name, shape), _scale_for_readers(
+        biases, params, name, shape
+    )
 
 
-def _of(readers: Sequence[Reader], params: Params, name: str, shape: tuple[int, ...]) -> jax.Array:
+def _scale_for_readers(
+    readers: Sequence[Reader], params: Params, name: str, shape: tuple[int, ...]
+) -> jax.Array:
     """The least scale with which biases are within their limits, and that RESCALEs express."""
     units: dict[Scale, list[jax.Array]] = {}
     for reader in readers:
-        rest = dataclasses.replace(_without(reader.scale, name), under=None)
-        units.setdefault(rest, []).append(_unit(reader, params))
+        rest = dataclasses.replace(_without_term(reader.scale, name), under=None)
+        units.setdefault(rest, []).append(_least_unit(reader, params))
     least = jnp.zeros(shape, jnp.float32)
     for rest, of_readers in units.items():
         factors = Terms(lax.stop_gradient(rest.terms(params).factors), None).quotient()
@@ -134,7 +138,7 @@ def _of(readers: Sequence[Reader], params: Params, name: str, shape: tuple[int, 
     return least
 
 
-def _unit(reader: Reader, params: Params) -> jax.Array:
+def _least_unit(reader: Reader, params: Params) -> jax.Array:
     """The least unit of an accumulator, by channel or one: the product of the scales over it."""
     if isinstance(reader, Bias):
         values = jnp.abs(lax.stop_gradient(reader.real_values(params)))
@@ -146,13 +150,13 @@ def _unit(reader: Reader, params: Params) -> jax.Array:
     return ratio if divisor is None else ratio * lax.stop_gradient(divisor)
 
 
-def _without(scale: Scale, name: str) -> Scale:
+def _without_term(scale: Scale, name: str) -> Scale:
     """A product of scales without the scale of a tensor."""
     over = tuple(term for term in scale.over if term != name)
     return dataclasses.replace(scale, over=over)
 
 
-def _norm(reader: Reader) -> str | None:
+def _norm_name(reader: Reader) -> str | None:
     return reader.norm if isinstance(reader, Bias) else reader.scale.norm
 
 

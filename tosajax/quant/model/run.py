@@ -106,10 +106,10 @@ def given(model: QModel, inputs: Sequence[Input]) -> tuple[jax.Array | QTensor, 
     """The inputs of the integer graph as JAX arrays, to be passed to `jax.jit`."""
     tensors = model.graph.input_tensors
     arguments.check_inputs(tensors, inputs)
-    return tuple(_given(model, t, x) for t, x in zip(tensors, inputs, strict=True))
+    return tuple(_input_array(model, t, x) for t, x in zip(tensors, inputs, strict=True))
 
 
-def _given(model: QModel, tensor: Tensor, x: Input) -> jax.Array | QTensor:
+def _input_array(model: QModel, tensor: Tensor, x: Input) -> jax.Array | QTensor:
     return arguments.model_input(tensor, x, is_quantized=tensor.name in model.owners)
 
 
@@ -119,11 +119,11 @@ def input_integers(
     """The inputs of `QModel.apply` as the integer graph takes them: QTensors, bool as it is."""
     tensors = model.graph.input_tensors
     arguments.check_inputs(tensors, inputs)
-    return tuple(_stored(model, params, t, x) for t, x in zip(tensors, inputs, strict=True))
+    return tuple(_stored_input(model, params, t, x) for t, x in zip(tensors, inputs, strict=True))
 
 
-def _stored(model: QModel, params: Params, tensor: Tensor, x: Input) -> jax.Array | QTensor:
-    x = _given(model, tensor, x)
+def _stored_input(model: QModel, params: Params, tensor: Tensor, x: Input) -> jax.Array | QTensor:
+    x = _input_array(model, tensor, x)
     if isinstance(x, QTensor):
         return x
     if tensor.name in model.owners:

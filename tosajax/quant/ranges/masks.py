@@ -111,7 +111,11 @@ class _Writer:
         self._choices = dict[str, _Choice | None]()
 
     def write(self, node: Node) -> None:
-        replacement = self._without_neutral(node) or self._moved(node) or self._with_select(node)
+        replacement = (
+            self._without_neutral(node)
+            or self._with_moved_condition(node)
+            or self._with_select(node)
+        )
         if replacement is None:
             self._put(node)
         else:
@@ -138,20 +142,20 @@ class _Writer:
             if choice is None or (is_done and self._values(node.inputs[place]) is None):
                 continue
             if node.op == "SELECT":
-                return self._before(node, place, choice)
-            if (replacement := self._after(node, place, choice)) is not None:
+                return self._select_before(node, place, choice)
+            if (replacement := self._select_after(node, place, choice)) is not None:
                 return replacement
         return None
 
-    def _before(self, node: Node, place: int, choice: _Choice) -> Sequence[Node]:
+    def _select_before(self, node: Node, place: int, choice: _Choice) -> Sequence[Node]:
         """A SELECT of a constant that is a mask in part, after a SELECT that makes the constant."""
         inputs = choice.inputs(choice.kept, choice.never)
         name = f"{node.inputs[place]}/masked"
         name = self.draft.tensor(name, DType.FP32, self._broadcast(inputs))
         inner = Node("SELECT", inputs, (name,), location=node.location)
-        return inner, dataclasses.replace(node, inputs=_replaced(node.inputs, place, name))
+        return inner, dataclasses.replace(node, inputs=_with_name_at(node.inputs, place, name))
 
-    def _after(self, node: Node, place: int, choice: _Choice) -> Sequence[Node] | None:
+    def _select_after(self, node: Node, place: int, choice: _Choice) -> Sequence[Node] | None:
         """The sum of what a mask leaves, and the SELECT after it; None where shapes differ."""
         (output,) = node.outputs
         never = choice.never
@@ -159,7 +163,7 @@ class _Writer:
             values = self._values(never)
             assert values is not None
             never = self.draft.const(f"{never}/negative", -values, DType.FP32)
-        inputs = _replaced(node.inputs, place, choice.kept)
+        inputs = _with_name_at(node.inputs, place, choice.kept)
         other, shape = node.inputs[1 - place], self.draft.tensors[output].shape
         if self._broadcast((choice.condition, never, *inputs)) != shape:
             return None
@@ -172,7 +176,7 @@ class _Writer:
         inner = dataclasses.replace(node, inputs=inputs, outputs=(name,))
         return inner, dataclasses.replace(select, inputs=choice.inputs(name, never))
 
-    def _moved(self, node: Node) -> Sequence[Node] | None:
+    def _with_moved_condition(self, node: Node) -> Sequence[Node] | None:
         """RESHAPE and others of a mask of one number and another, as a SELECT of moved booleans."""
         choice = self._choices.get(node.inputs[0]) if spec.OPERATORS[node.op].rearranges else None
         if choice is None:
@@ -189,7 +193,7 @@ class _Writer:
             if values is not None
         ]
         condition = self.draft.tensor(f"{output}/mask", DType.BOOL, shape)
-        inputs = _replaced(node.inputs, 0, choice.condition)
+        inputs = _with_name_at(node.inputs, 0, choice.condition)
         moved = choice._replace(condition=condition)
         return (
             dataclasses.replace(node, inputs=inputs, outputs=(condition,)),
@@ -240,5 +244,5 @@ class _Writer:
         return np.broadcast_shapes(*(self.draft.tensors[name].shape or () for name in names))
 
 
-def _replaced(names: Sequence[str], place: int, name: str) -> tuple[str, ...]:
+def _with_name_at(names: Sequence[str], place: int, name: str) -> tuple[str, ...]:
     return (*names[:place], name, *names[place + 1 :])

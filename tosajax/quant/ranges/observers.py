@@ -229,7 +229,7 @@ def mse(candidates: int = 64) -> Observer:
       >>> bool(scale < 4)  # saturates the outlier
       True
     """
-    return _searching("mse", _squared_error, candidates)
+    return _search_observer("mse", _squared_error, candidates)
 
 
 def entropy(candidates: int = 64) -> Observer:
@@ -259,17 +259,19 @@ def entropy(candidates: int = 64) -> Observer:
       >>> bool(scale * 127 <= 1.001), zero_point.item()
       (True, 0.0)
     """
-    return _searching("entropy", _divergence, candidates)
+    return _search_observer("entropy", _divergence, candidates)
 
 
 # A partial of the same arguments is the same object, which makes observers equal.
 _bound = functools.cache(functools.partial)
 
 
-def _searching(name: str, loss: Callable[..., jax.Array], candidates: int) -> Observer:
+def _search_observer(name: str, loss: Callable[..., jax.Array], candidates: int) -> Observer:
     if candidates < 1:
         raise ValueError(f"{name}: candidates is {candidates}, expected at least 1")
-    return Observer(_no_values, _count, _bound(_least, loss, candidates), weighs_integers=True)
+    return Observer(
+        _no_values, _count, _bound(_least_loss_scale, loss, candidates), weighs_integers=True
+    )
 
 
 def _round(x: jax.Array) -> jax.Array:
@@ -363,7 +365,7 @@ def percentile_qparams(
     share: float | jax.Array, state: Histogram, grid: Grid, symmetric: bool
 ) -> tuple[jax.Array, jax.Array]:
     """The scale and zero point of a percentile, whose `tail` may be traced."""
-    end = functools.partial(_end, share=share, exponent=state.exponent)
+    end = functools.partial(_quantile, share=share, exponent=state.exponent)
     negative, positive = jnp.split(state.counts, 2)
     if symmetric:
         high = end(positive + negative[::-1], jnp.maximum(-state.range.low, state.range.high))
@@ -374,7 +376,7 @@ def percentile_qparams(
     return scale_and_zero_point(low, high, grid, symmetric, margin=MARGIN)
 
 
-def _end(
+def _quantile(
     counts: jax.Array, greatest: jax.Array, *, share: float | jax.Array, exponent: jax.Array
 ) -> jax.Array:
     """The least value with at most `share` of all values above it; bins end at 2**exponent."""
@@ -393,7 +395,7 @@ def _end(
 
 
 @functools.partial(jax.jit, static_argnames=("loss", "candidates", "symmetric"))
-def _least(
+def _least_loss_scale(
     loss: Callable[..., jax.Array],
     candidates: int,
     state: Histogram,

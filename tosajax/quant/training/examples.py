@@ -39,7 +39,7 @@ def examples(
       TypeError: a batch is not a pair.
       ValueError: an input is NaN or infinite.
     """
-    remaining = _from(batches, start)
+    remaining = _batches_from(batches, start)
     for step in itertools.count(start):
         # The next batch is not taken from an iterator that goes on.
         if total is not None and step >= total:
@@ -56,7 +56,7 @@ def examples(
         yield inputs, batch[1]
 
 
-def _from(batches: Iterable[Any], start: int) -> Iterator[Any]:
+def _batches_from(batches: Iterable[Any], start: int) -> Iterator[Any]:
     """Batches from a step on: of a collection again and again, of an iterator those left."""
     skipped = start % len(batches) if isinstance(batches, Sized) and len(batches) else 0
     yield from itertools.islice(batches, skipped, None)

@@ -123,12 +123,12 @@ def fit(
         optimizer = _default_optimizer(total)
     if teacher == "float":
         teacher = functools.partial(jitted(model, _float_outputs), derived)
-    derive = derive or _itself
+    derive = derive or _identity
     objective = Objective(model, of_outputs(loss), mode, schedule, penalty, derive, seed)
     run = _Run(objective, optimizer, teacher)
-    state = run.start(params, is_scored=evaluate is not None) if state is None else _copied(state)
+    state = run.start(params, is_scored=evaluate is not None) if state is None else _copy(state)
     with Progress(total, progress, unit="step") as bar:
-        state, ended = _trained(run, looks, state, batches, total, bar)
+        state, ended = _train(run, looks, state, batches, total, bar)
     step = int(state.step)
     if not step and steps != 0:
         raise ValueError("no batches to train with")
@@ -141,7 +141,7 @@ def fit(
     return Fit(state.best or run.result(state), state, tuple(looks.history), ended)
 
 
-def _trained(
+def _train(
     run: _Run,
     looks: _Looks,
     state: FitState,
@@ -184,14 +184,14 @@ class _Run:
 
     def start(self, params: Params, *, is_scored: bool) -> FitState:
         """The state before the first step."""
-        params, schedule = _copied(params), self.objective.schedule
+        params, schedule = _copy(params), self.objective.schedule
         with jax.numpy_dtype_promotion("standard"):  # optax relies on it
             optimizer = self.optimizer.init(params)
         state = FitState(
             step=jnp.int32(0),
             params=params,
             optimizer=optimizer,
-            average=_copied(params) if schedule.average is not None else {},
+            average=_copy(params) if schedule.average is not None else {},
             best={},
             score=jnp.float32(-math.inf),
             waited=jnp.int32(0),
@@ -199,16 +199,16 @@ class _Run:
         )
         if not is_scored:
             return state
-        return dataclasses.replace(state, best=_copied(self.result(state)))
+        return dataclasses.replace(state, best=_copy(self.result(state)))
 
     def result(self, state: FitState) -> Params:
         """The parameters to ship."""
-        return self._derived(state.average or state.params)
+        return self._derive(state.average or state.params)
 
     @functools.cached_property
-    def _derived(self) -> Callable[[Params], Params]:
+    def _derive(self) -> Callable[[Params], Params]:
         derive = self.objective.derive
-        return derive if derive is _itself else jax.jit(derive)
+        return derive if derive is _identity else jax.jit(derive)
 
     def observe(self, state: FitState, inputs: Sequence[Input]) -> FitState:
         """The state with ranges from its observers, which have seen these inputs as well."""
@@ -223,9 +223,9 @@ class _Run:
                 model, {**settled, "qparams": {**settled["qparams"], **previous}}
             )
         # Copies, as a step takes its parameters, and tables' scales are among them twice.
-        params = _copied({**state.params, **settled})
+        params = _copy({**state.params, **settled})
         # The average of tables would not be of the average scale that they are sampled in.
-        average = _copied(params) if state.average else state.average
+        average = _copy(params) if state.average else state.average
         return dataclasses.replace(state, params=params, average=average, observed=states)
 
     def step(
@@ -304,7 +304,7 @@ class _Looks:
             state = _with_score(state, result, score)
         self.history.append(FitRow(step, float(values.mean()), score))
         if self.on_state is not None:
-            self.on_state(_copied(state))
+            self.on_state(_copy(state))
         return state
 
 
@@ -312,7 +312,7 @@ def _with_score(state: FitState, params: Params, score: float) -> FitState:
     if not score > float(state.score):  # NaN is not a score
         return dataclasses.replace(state, waited=state.waited + 1)
     return dataclasses.replace(
-        state, best=_copied(params), score=jnp.float32(score), waited=jnp.int32(0)
+        state, best=_copy(params), score=jnp.float32(score), waited=jnp.int32(0)
     )
 
 
@@ -327,11 +327,11 @@ def _default_optimizer(total: int | None) -> optax.GradientTransformation:
     return relative(optax.adam(optax.cosine_decay_schedule(1e-3, max(total, 1))))
 
 
-def _itself(params: Params) -> Params:
+def _identity(params: Params) -> Params:
     return params
 
 
-def _copied(tree: _T) -> _T:
+def _copy(tree: _T) -> _T:
     return jax.tree.map(jnp.copy, tree)
 
 

@@ -80,17 +80,17 @@ def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransform
 
     def init(params: Params) -> RelativeState:
         start = jax.tree.map(jnp.copy, {n: params[n] for n in _POSITIVE if n in params})
-        return RelativeState(start, inner.init(_seen(params, start)))
+        return RelativeState(start, inner.init(_optimizer_view(params, start)))
 
     def update(
         updates: Params, state: RelativeState, params: Params | None = None, **extra: Any
     ) -> tuple[Params, RelativeState]:
         if params is None:
             raise ValueError("update without params: steps of scales are relative to them")
-        gradients = _of_positive(_chain, updates, params)
-        logarithms = _seen(params, state.start)
+        gradients = _map_positive(_chain_rule, updates, params)
+        logarithms = _optimizer_view(params, state.start)
         steps, own = inner.update(gradients, state.inner, logarithms, **extra)
-        steps = _without_still(_of_positive(_step, steps, params))
+        steps = _without_fixed_steps(_map_positive(_qparams_step, steps, params))
         return steps, RelativeState(state.start, own)
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -109,7 +109,7 @@ def import_optax() -> Any:
     return optax
 
 
-def _of_positive(function: Any, params: Params, others: Params) -> Params:
+def _map_positive(function: Any, params: Params, others: Params) -> Params:
     """The parameters, each QParams and each Norm by a function of it and of its other."""
     groups = {
         group: jax.tree.map(function, params[group], others[group], is_leaf=_is_positive)
@@ -119,35 +119,35 @@ def _of_positive(function: Any, params: Params, others: Params) -> Params:
     return {**params, **groups}
 
 
-def _seen(params: Params, start: Params) -> Params:
+def _optimizer_view(params: Params, start: Params) -> Params:
     """The parameters as the optimizer sees them."""
-    return _of_positive(_change, params, start)
+    return _map_positive(_relative_change, params, start)
 
 
-def _change(qparams: QParams | Norm, start: Any) -> QParams | Norm:
+def _relative_change(qparams: QParams | Norm, start: Any) -> QParams | Norm:
     if isinstance(qparams, Norm):
         return dataclasses.replace(qparams, gamma=jnp.log(qparams.gamma / start.gamma))
     return dataclasses.replace(
         qparams,
         scale=jnp.log(qparams.scale / start.scale),
-        zero_point=(qparams.zero_point - start.zero_point) / _half(start),
+        zero_point=(qparams.zero_point - start.zero_point) / _half_range(start),
         bits=jnp.log(qparams.bits / start.bits),
     )
 
 
-def _chain(gradient: QParams | Norm, qparams: Any) -> QParams | Norm:
+def _chain_rule(gradient: QParams | Norm, qparams: Any) -> QParams | Norm:
     """The gradient by what the optimizer sees, from that by the QParams or the Norm."""
     if isinstance(gradient, Norm):
         return dataclasses.replace(gradient, gamma=gradient.gamma * qparams.gamma)
     return dataclasses.replace(
         gradient,
         scale=gradient.scale * qparams.scale,
-        zero_point=gradient.zero_point * _half(qparams),
+        zero_point=gradient.zero_point * _half_range(qparams),
         bits=gradient.bits * qparams.bits,
     )
 
 
-def _step(step: QParams | Norm, qparams: Any) -> QParams | Norm:
+def _qparams_step(step: QParams | Norm, qparams: Any) -> QParams | Norm:
     """The step of the QParams or the Norm, from the step of the values that the optimizer sees."""
     if isinstance(step, Norm):
         still = jnp.zeros_like(step.mean)
@@ -156,17 +156,17 @@ def _step(step: QParams | Norm, qparams: Any) -> QParams | Norm:
     return dataclasses.replace(
         step,
         scale=qparams.scale * jnp.expm1(jnp.clip(step.scale, -_MOST, _MOST)),
-        zero_point=step.zero_point * _half(qparams),
+        zero_point=step.zero_point * _half_range(qparams),
         bits=qparams.bits * jnp.expm1(jnp.clip(step.bits, -_MOST, _MOST)),
     )
 
 
-def _half(qparams: QParams) -> jax.Array:
+def _half_range(qparams: QParams) -> jax.Array:
     """Half of the integers of the range."""
     return jnp.exp2(qparams.bits - 1)
 
 
-def _without_still(steps: Params) -> Params:
+def _without_fixed_steps(steps: Params) -> Params:
     """The steps, none of what no gradient reaches: weight decay would shrink it."""
     if "qparams" not in steps:
         return steps

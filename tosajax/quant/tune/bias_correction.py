@@ -57,7 +57,7 @@ def bias_correct(
     batches = examples(model, params, batches, allow_nan=allow_nan)
     if not model.plan.is_integer:
         raise ValueError("bias_correct is for sums of integers, and those of this model are floats")
-    for added in _added(model):
+    for added in _corrected_biases(model):
         error = _mean_error(model, params, added, batches)
         moved = corrected(params, added.tensor) - error
         params = with_corrections(params, {added.tensor: moved})
@@ -78,11 +78,11 @@ class _Added(NamedTuple):
     recipe: Bias | None
 
 
-def _added(model: PreparedModel) -> list[_Added]:
+def _corrected_biases(model: PreparedModel) -> list[_Added]:
     """The biases, in order."""
     biases = []
     for node in all_nodes(model.float_graph):
-        added = _added_by(model, node)
+        added = _bias_of(model, node)
         if added is None:
             continue
         if added.output not in model.float_graph.tensors:
@@ -93,7 +93,7 @@ def _added(model: PreparedModel) -> list[_Added]:
     return biases
 
 
-def _added_by(model: PreparedModel, node: Node) -> _Added | None:
+def _bias_of(model: PreparedModel, node: Node) -> _Added | None:
     if not node.outputs:
         return None
     (output, *_) = node.outputs
@@ -122,7 +122,9 @@ def _mean_error(
         (actual,) = integers.integers(params, *inputs)
         (wanted,) = floats.apply(params, *inputs, mode="float")
         if recipe is None:
-            return _mean(integers.real(params, name, actual) - wanted, params["values"][tensor])
+            return _mean_by_value(
+                integers.real(params, name, actual) - wanted, params["values"][tensor]
+            )
         if name in model.plan.norms:  # the bias is added before its factor
             wanted = wanted / on_last_axis(params["norms"][name].factor, wanted.ndim)
         difference = (
@@ -131,13 +133,13 @@ def _mean_error(
         )
         if recipe.shape is None:
             return difference.mean(tuple(range(wanted.ndim - 1)))
-        return _mean(difference, params["values"][tensor])
+        return _mean_by_value(difference, params["values"][tensor])
 
     errors = [error(params, *batch) for batch in batches]
     return jnp.stack(errors).mean(0)
 
 
-def _mean(difference: jax.Array, constant: jax.Array) -> jax.Array:
+def _mean_by_value(difference: jax.Array, constant: jax.Array) -> jax.Array:
     """The mean of what each value of a constant is added to, in its shape."""
     if difference.ndim > constant.ndim:  # of a batch in front
         difference = difference.mean(0)

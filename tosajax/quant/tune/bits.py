@@ -147,7 +147,7 @@ def allocate_bits(
       {'a': 8, 'b': 4}
     """
     least = sum(min(cost(name, b) for b in choices) for name, choices in scores.items())
-    front = _front(scores, cost, budget * (1 + 1e-9))
+    front = _pareto_front(scores, cost, budget * (1 + 1e-9))
     if not front:
         raise ValueError(f"budget {budget}: the cheapest choice costs {least}")
     return dict(zip(scores, front[-1].bits, strict=True))
@@ -181,7 +181,7 @@ def pareto(
     """
     if points < 2:
         raise ValueError(f"points is {points}, expected at least 2")
-    front = _front(scores, cost, math.inf, points)
+    front = _pareto_front(scores, cost, math.inf, points)
     return [dict(zip(scores, point.bits, strict=True)) for point in front]
 
 
@@ -191,7 +191,7 @@ class _Point(NamedTuple):
     bits: tuple[int, ...]
 
 
-def _front(
+def _pareto_front(
     scores: Mapping[str, Mapping[int, float]],
     cost: Callable[[str, int], float],
     budget: float,

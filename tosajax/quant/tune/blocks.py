@@ -122,23 +122,23 @@ class Block:
         self, model: QModel, params: Params, data: Sequence[Rows], learning: Learning
     ) -> tuple[Params, list[tuple[jax.Array, ...]]]:
         """The parameters of the whole after this block, and the integers that it then gives."""
-        before, error = self._outcome(params, data)
+        before, error = self._outputs_and_error(params, data)
         if not error > 0:
             return params, before
-        trained = self._trained(params, data, learning, error)
+        trained = self._train(params, data, learning, error)
         changed = _with_scales(model, params, trained["qparams"])
         changed = with_rounding(model, changed, trained["rounding"])
-        after, lower = self._outcome(changed, data)
+        after, lower = self._outputs_and_error(changed, data)
         return (changed, after) if lower < error else (params, before)
 
-    def _outcome(
+    def _outputs_and_error(
         self, params: Params, data: Sequence[Rows]
     ) -> tuple[list[tuple[jax.Array, ...]], float]:
         results = [self.integers(params, batch) for batch in data]
         errors = jnp.stack([error for _, error in results])
         return [outputs for outputs, _ in results], float(errors.mean())
 
-    def _trained(
+    def _train(
         self, params: Params, data: Sequence[Rows], learning: Learning, error: float
     ) -> Params:
         optimizer = learning.optimizer

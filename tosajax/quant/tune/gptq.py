@@ -80,17 +80,17 @@ def gptq(
         raise ValueError("gptq is for integers, and this model is of FP8")
     if not damping > 0:
         raise ValueError(f"damping is {damping}, expected a positive number")
-    chosen = _chosen(model, names)
+    chosen = _chosen_weights(model, names)
     walk = Walk(model, params, inputs)
     with Progress(len(walk.blocks), progress, unit="block") as bar:
         for block in walk.blocks:
             bar.step(block.part.graph.outputs[0])
             data = walk.data(block, params)
             layers = [layer for layer in _layers(block.part) if layer.weight in chosen]
-            sums = _summed(block, params, layers, data)
+            sums = _input_moments(block, params, layers, data)
             for layer, moments in zip(layers, sums, strict=True):
                 if layer.weight in block.weights:
-                    params = _rounded(
+                    params = _with_rounded_weight(
                         model, params, layer, np.asarray(moments, np.float64), damping
                     )
             walk.advance(block, data, [block.integers(params, rows)[0] for rows in data])
@@ -145,7 +145,7 @@ def _layers(model: PreparedModel) -> list[_Layer]:
     ]
 
 
-def _chosen(model: PreparedModel, names: Sequence[str] | None) -> list[str]:
+def _chosen_weights(model: PreparedModel, names: Sequence[str] | None) -> list[str]:
     weights = [layer.weight for layer in _layers(model)]
     if names is None:
         return weights
@@ -159,7 +159,7 @@ def _chosen(model: PreparedModel, names: Sequence[str] | None) -> list[str]:
     return list(names)
 
 
-def _summed(
+def _input_moments(
     block: Block, params: Params, layers: Sequence[_Layer], data: Sequence[Rows]
 ) -> list[jax.Array]:
     """For each layer, the sums of products of its inputs: (matrices, inputs, inputs)."""
@@ -186,7 +186,7 @@ def _summed(
     return [functools.reduce(jnp.add, sums) for sums in zip(*sums_by_batch, strict=True)]
 
 
-def _rounded(
+def _with_rounded_weight(
     model: QModel, params: Params, layer: _Layer, moments: np.ndarray, damping: float
 ) -> Params:
     """The parameters with a weight that is rounded for these moments of its inputs."""

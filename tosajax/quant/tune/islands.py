@@ -68,7 +68,7 @@ def with_rules(
     options = dataclasses.replace(model.plan.options, rules=(*model.plan.options.rules, *rules))
     graph, plan = converted(model.float_graph, model.plan.norms, options)
     changed = dataclasses.replace(model, graph=graph, plan=plan)
-    qparams = {name: _carried(model, changed, params, name) for name in changed.specs}
+    qparams = {name: _carried_qparams(model, changed, params, name) for name in changed.specs}
     params = with_room(plan, {**params, "qparams": qparams})
     return changed, sample_tables(changed, params)
 
@@ -84,7 +84,7 @@ def weights_beside(model: PreparedModel, activations: Collection[str]) -> list[s
     return [w for x, w in pairs if w in model.weights and model.owners.get(x) in activations]
 
 
-def _carried(model: QModel, changed: QModel, params: Params, name: str) -> QParams:
+def _carried_qparams(model: QModel, changed: QModel, params: Params, name: str) -> QParams:
     """The QParams of a tensor of the changed model."""
     wanted, owner = changed.specs[name], model.owners[name]
     if owner == name and model.specs[name] == wanted and _has_axes(model, changed, name):

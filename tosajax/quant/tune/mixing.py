@@ -186,7 +186,9 @@ def mixed_precision(
     model.check(params)
     choices = {
         **dict.fromkeys(model.weights, _checked_bits("weight_bits", weight_bits, 8)),
-        **dict.fromkeys(_inner(model), _checked_bits("activation_bits", activation_bits, 16)),
+        **dict.fromkeys(
+            _inner_activations(model), _checked_bits("activation_bits", activation_bits, 16)
+        ),
     }
     inputs = real_examples(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
     loss = from_float(model, params, inputs) if loss is None else of_outputs(loss)
@@ -201,7 +203,7 @@ def mixed_precision(
             bar.step(f"choice {len(tried) + 1}")
             total = sum(cost(name, count) for name, count in bits.items())
             tried.append(BitChoice(bits, total, simulated(bits)))
-        front = _unbeaten(tried)
+        front = _pareto_front(tried)
         within = [choice for choice in front if choice.cost <= budget * (1 + 1e-9)]
         if not within:
             raise ValueError(f"budget {budget}: the cheapest choice costs {front[0].cost}")
@@ -223,7 +225,7 @@ def _checked_bits(name: str, bits: Sequence[int], most: int) -> tuple[int, ...]:
     return tuple(sorted(set(bits)))
 
 
-def _inner(model: QModel) -> list[str]:
+def _inner_activations(model: QModel) -> list[str]:
     """The activations but the inputs and outputs of the graph."""
     ends = {model.owners.get(name) for name in (*model.graph.inputs, *model.graph.outputs)}
     return [name for name in model.activations if name not in ends]
@@ -307,7 +309,7 @@ def _scores(
     return scores
 
 
-def _unbeaten(tried: Sequence[BitChoice]) -> tuple[BitChoice, ...]:
+def _pareto_front(tried: Sequence[BitChoice]) -> tuple[BitChoice, ...]:
     """The choices that none beats in both cost and loss, cheapest first."""
     front: list[BitChoice] = []
     for choice in sorted(tried, key=lambda choice: (choice.cost, choice.loss)):

@@ -118,15 +118,15 @@ def rescue(
     names = _candidates(model, names)
     inputs = real_examples(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
     loss = from_float(model, params, inputs) if loss is None else of_outputs(loss)
-    measure = functools.partial(_exact, inputs=inputs, loss=loss)
+    measure = functools.partial(_exact_loss, inputs=inputs, loss=loss)
     before = measure(model, params)
     if before <= budget:
         return Rescue(model, params, (), len(names), before, before)
     with Progress(len(names), progress, unit="tensor") as bar:
         bar.step("compiling")
         simulated = _simulation(model, params, inputs, loss, names)
-        order = _by_gain(simulated, len(names), bar)
-        chosen = _enough(simulated, order, budget)
+        order = _order_by_gain(simulated, len(names), bar)
+        chosen = _smallest_set(simulated, order, budget)
         return _verified(model, params, names, order, chosen, before, budget, measure, bar)
 
 
@@ -145,7 +145,7 @@ def _candidates(model: QModel, names: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _exact(model: QModel, params: Params, *, inputs: tuple[Any, ...], loss: Loss) -> float:
+def _exact_loss(model: QModel, params: Params, *, inputs: tuple[Any, ...], loss: Loss) -> float:
     """The loss on integers."""
     return float(jax.jit(lambda p, *x: loss(model.apply(p, *x)).mean())(params, *inputs))
 
@@ -177,7 +177,7 @@ def _simulation(
     return simulated
 
 
-def _by_gain(simulated: _Simulated, count: int, bar: Progress) -> list[int]:
+def _order_by_gain(simulated: _Simulated, count: int, bar: Progress) -> list[int]:
     """The places, those first whose tensor leaves the least loss when it alone is lifted."""
     losses = []
     for place in range(count):
@@ -187,7 +187,7 @@ def _by_gain(simulated: _Simulated, count: int, bar: Progress) -> list[int]:
     return sorted(range(count), key=losses.__getitem__)
 
 
-def _enough(simulated: _Simulated, order: Sequence[int], budget: float) -> list[int]:
+def _smallest_set(simulated: _Simulated, order: Sequence[int], budget: float) -> list[int]:
     """The shortest start of an order within the budget, without those that it does not need."""
     low, high = 0, len(order)
     while low + 1 < high:

@@ -84,7 +84,7 @@ def find_scalings(graph: Graph) -> Iterator[Scaling]:
     """
     readers = _readers(graph)
     for node in graph.ordered_nodes():
-        start = _start(graph, node)
+        start = _scalable_constants(graph, node)
         if start is None:
             continue
         (output,) = node.outputs
@@ -106,7 +106,7 @@ def _readers(graph: Graph) -> dict[str, list[Node]]:
     return readers
 
 
-def _start(graph: Graph, node: Node) -> list[Constant] | None:
+def _scalable_constants(graph: Graph, node: Node) -> list[Constant] | None:
     """The constants that scale each channel of a node's output by themselves."""
 
     def is_constant(name: str) -> bool:
@@ -118,9 +118,14 @@ def _start(graph: Graph, node: Node) -> list[Constant] | None:
         channels = np.arange(math.prod(graph.tensors[bias].shape or ()))
         if channels.size != _columns(graph, node.outputs[0]):
             return None  # one bias for all
-        return [Constant(weight, operator.channel_axes.outputs, channels), _last(bias, channels, 1)]
+        return [
+            Constant(weight, operator.channel_axes.outputs, channels),
+            _constant_on_last_axis(bias, channels, 1),
+        ]
     if node.op == "MATMUL" and is_constant(node.inputs[1]):
-        return [_last(node.inputs[1], np.arange(_columns(graph, node.inputs[1])), 3)]
+        return [
+            _constant_on_last_axis(node.inputs[1], np.arange(_columns(graph, node.inputs[1])), 3)
+        ]
     if node.op == "MUL":
         for name in filter(is_constant, node.inputs[:2]):
             if constant := _of_channels(graph, name, node.outputs[0]):
@@ -139,10 +144,10 @@ def _of_channels(graph: Graph, name: str, output: str) -> Constant | None:
     shape, channels = (graph.tensors[n].shape or (1,) for n in (name, output))
     if shape[-1] != channels[-1] or math.prod(shape) != shape[-1]:
         return None
-    return _last(name, np.arange(shape[-1]), len(shape))
+    return _constant_on_last_axis(name, np.arange(shape[-1]), len(shape))
 
 
-def _last(name: str, channels: np.ndarray, rank: int) -> Constant:
+def _constant_on_last_axis(name: str, channels: np.ndarray, rank: int) -> Constant:
     return Constant(name, (rank - 1,), channels)
 
 
@@ -187,7 +192,7 @@ class _Walk:
             return self.passes(output, channels.reshape(shape))
         if node.op == "TRANSPOSE":
             return self.passes(output, channels.transpose(node.attributes["perms"]))
-        row = _row(channels)
+        row = _last_axis_channels(channels)
         if row is None or not self._keeps(node, name, row):
             return False
         return self.passes(output, np.broadcast_to(row, shape))
@@ -198,7 +203,7 @@ class _Walk:
             return False
         if name == right:
             return self._weighs(node, channels)
-        row = _row(channels)
+        row = _last_axis_channels(channels)
         if row is None or self.graph.tensors[right].values is None:
             return False
         axes = spec.OPERATORS[node.op].channel_axes.inputs
@@ -238,7 +243,7 @@ class _Walk:
         return spec.OPERATORS[node.op].is_homogeneous
 
 
-def _row(channels: np.ndarray) -> np.ndarray | None:
+def _last_axis_channels(channels: np.ndarray) -> np.ndarray | None:
     """The channels of the last axis, where all others have the same."""
     rows = channels.reshape(-1, channels.shape[-1]) if channels.ndim else channels.reshape(1, 1)
     return None if (rows != rows[:1]).any() else rows[0]

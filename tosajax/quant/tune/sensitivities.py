@@ -126,7 +126,7 @@ def _by_hessian(model: QModel, params: Params, inputs: tuple[Any, ...], loss: Lo
 
     def grow(changed: Params, name: str) -> jax.Array:
         nothing = jax.tree.map(jnp.zeros_like, values)
-        return curved({**nothing, name: _change(model, changed, name)})
+        return curved({**nothing, name: _rounding_error(model, changed, name)})
 
     return grow
 
@@ -140,11 +140,11 @@ def _by_fisher(model: QModel, params: Params, inputs: tuple[Any, ...], loss: Los
     rows = jax.jit(jax.jacrev(each))(values)
     squared = {name: jnp.square(row).mean(0) for name, row in rows.items()}
     return lambda changed, name: (
-        jnp.vdot(squared[name], jnp.square(_change(model, changed, name))) / 2
+        jnp.vdot(squared[name], jnp.square(_rounding_error(model, changed, name))) / 2
     )
 
 
-def _change(model: QModel, params: Params, name: str) -> jax.Array:
+def _rounding_error(model: QModel, params: Params, name: str) -> jax.Array:
     """The errors of quantized weights."""
     values = params["values"][name]
     return fake_quant(values, fitted_qparams(model.plan, params, name)) - values

@@ -65,12 +65,13 @@ def estimate_norms(
     counts = jnp.asarray([batch[0].shape[0] for batch in batches], jnp.float32)
     shares = (counts / counts.sum()).reshape(-1, 1)
     norms = {
-        name: _joined([each[name] for each in norms_by_batch], shares) for name in model.plan.norms
+        name: _joint_norm([each[name] for each in norms_by_batch], shares)
+        for name in model.plan.norms
     }
     return with_statistics(params, norms, momentum=0)
 
 
-def _joined(norms: Sequence[Norm], shares: jax.Array) -> Norm:
+def _joint_norm(norms: Sequence[Norm], shares: jax.Array) -> Norm:
     """The norm with the statistics of several batches together, of these shares of all values."""
     means = jnp.stack([norm.mean for norm in norms])
     mean = (means * shares).sum(0)

@@ -48,8 +48,8 @@ class Walk:
         self._inputs = model.graph.inputs
         tensors, own = model.float_graph.input_tensors, model.graph.input_tensors
         integers = [model.input_integers(params, *batch) for batch in batches]
-        self._floats = [self._named(rows(tensors, batch)) for batch in batches]
-        self._integers = [self._named(rows(own, batch)) for batch in integers]
+        self._floats = [self._values_by_name(rows(tensors, batch)) for batch in batches]
+        self._integers = [self._values_by_name(rows(own, batch)) for batch in integers]
 
     def data(
         self, block: Block, params: Params, importance: Importance | None = None
@@ -68,13 +68,13 @@ class Walk:
         """Goes past a block, which gives these integers for its data."""
         names = block.part.graph.outputs
         wanted = [batch.wanted for batch in data]
-        self._floats = self._after(self._floats, names, wanted)
-        self._integers = self._after(self._integers, names, integers)
+        self._floats = self._later_values(self._floats, names, wanted)
+        self._integers = self._later_values(self._integers, names, integers)
 
-    def _named(self, inputs: Sequence[jax.Array | QTensor]) -> _Values:
+    def _values_by_name(self, inputs: Sequence[jax.Array | QTensor]) -> _Values:
         return dict(zip(self._inputs, map(payload, inputs), strict=True))
 
-    def _after(
+    def _later_values(
         self,
         batches: Sequence[_Values],
         names: Sequence[str],
