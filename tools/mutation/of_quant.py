@@ -438,7 +438,7 @@ MUTANTS = [
         "quant/training/schedule.py",
         "quant/training/test_schedule.py",
         {
-            "Schedule.held": [change("<", "<=")],
+            "Schedule.with_held_scales": [change("<", "<=")],
             "Schedule.averaged": [unwrap("jnp.minimum"), change("10", "1")],
             "Schedule.check": [condition("False", 0), condition("False", 1)],
             "_widened": [condition("qparams.storage.is_integer")],

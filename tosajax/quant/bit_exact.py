@@ -14,10 +14,10 @@ from tosajax.arguments.types import check_type
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph
 from tosajax.progress import Progress
-from tosajax.quant.convert.open_batches import of_one
+from tosajax.quant.convert.open_batches import for_one_example
 from tosajax.quant.model.arguments import Input, check_finite
 from tosajax.quant.model.recipes import Params
-from tosajax.quant.model.run import given
+from tosajax.quant.model.run import input_arrays
 from tosajax.quant.qmodel import QModel
 from tosajax.runtime.executable import compile
 
@@ -148,10 +148,10 @@ def check_bit_exact(
         check_finite(model.graph.input_tensors, inputs)
     if "reference_model" in against:
         reference_model.check_installed()
-    frozen = of_one(model.freeze(params))
+    frozen = for_one_example(model.freeze(params))
     names = _computed_tensors(frozen)
     watched = model.with_outputs(*names)
-    inputs = given(model, inputs)
+    inputs = input_arrays(model, inputs)
     with Progress(1 + len(against), progress, unit="program") as bar:
         bar.step("compiling the model")
         integers = jax.jit(watched.input_integers)(params, *inputs)

@@ -162,7 +162,7 @@ def observe(
       >>> sorted(params["qparams"])
       ['output', 'x']
     """
-    model = not_lifted(model)
+    model = require_float_graph(model)
     constants = known_values(model, values)
     check_batches(batches)
     total = len(batches) if isinstance(batches, Sized) else None
@@ -249,12 +249,12 @@ def initial_values(model: QModel) -> dict[str, jax.Array]:
       >>> [value.shape for value in quant.initial_values(model).values()]
       [(2, 1, 1, 2), (2,)]
     """
-    model = not_lifted(model)
+    model = require_float_graph(model)
     tensors = all_tensors(model.float_graph)
     return {name: jnp.asarray(tensors[name].values, jnp.float32) for name in model.plan.trained}
 
 
-def not_lifted(model: QModel) -> PreparedModel:
+def require_float_graph(model: QModel) -> PreparedModel:
     """The model, which must have a float graph with values to begin from."""
     message = "a model without a float graph has parameters already, from `lift`"
     return prepared(model, message)

@@ -44,7 +44,7 @@ def freeze(model: QModel, params: Params) -> Graph:
     check_rescales(model.graph, constants, model.plan.recipes, used)
     frozen = with_constants(model.frozen_form, constants, model.plan)
     warn_of_sums(frozen)
-    scales = at_ends(frozen) | quantization(model.plan, model.graph, params)
+    scales = end_quantization(frozen) | quantization(model.plan, model.graph, params)
     return dataclasses.replace(frozen, quantization=scales)
 
 
@@ -137,7 +137,7 @@ def quantizations(
     return result
 
 
-def at_ends(graph: Graph) -> dict[str, Quantization]:
+def end_quantization(graph: Graph) -> dict[str, Quantization]:
     """The scales and zero points that a graph has for its inputs and outputs."""
     ends = {*graph.inputs, *graph.outputs}
     return {name: quantization for name, quantization in graph.quantization.items() if name in ends}

@@ -23,7 +23,7 @@ from tosajax.graph.edit import unused
 from tosajax.lowering.build import to_device
 from tosajax.passes.turns import turns
 from tosajax.quant.model.plan import Options, Plan
-from tosajax.quant.model.recipes import Params, Recipe, held
+from tosajax.quant.model.recipes import Params, Recipe, computed_once
 from tosajax.quant.qmodel import LiftedModel
 from tosajax.quant.qparams import unchecked_multiplier_and_shift
 from tosajax.report import UnsupportedError
@@ -122,7 +122,7 @@ class _Integers:
         # A byte of INT8 that stands for an unsigned integer has the same range.
         ends = float(dtype.minimum), float(dtype.maximum)
         integers = jnp.clip(lax.round(lax.stop_gradient(value), _HALF_EVEN), *ends)
-        return held(QTensor(integers.astype(dtype.storage), clipped_ste(value, *ends)))
+        return computed_once(QTensor(integers.astype(dtype.storage), clipped_ste(value, *ends)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -147,7 +147,7 @@ class _Change:
         step = jnp.clip(step, jnp.asarray(low), jnp.asarray(high))
         shadow = change + jnp.asarray(base.astype(np.float32))
         if dtype is DType.INT32:
-            return held(QTensor(jnp.asarray(base) + step, shadow))
+            return computed_once(QTensor(jnp.asarray(base) + step, shadow))
         with _x64.scope():
             return QTensor(to_device(base, dtype) + _x64.widen(step), shadow)
 
@@ -175,9 +175,11 @@ class _Rescale:
         )
         is_unchanged = (change == 0) | jnp.asarray(multiplier == 0)
         if self.is_shift:
-            return held(QTensor.of(jnp.where(is_unchanged, jnp.asarray(shift), changed[1])))
+            return computed_once(
+                QTensor.of(jnp.where(is_unchanged, jnp.asarray(shift), changed[1]))
+            )
         integers = jnp.where(is_unchanged, jnp.asarray(multiplier), changed[0].q)
-        return held(QTensor(integers, changed[0].shadow))
+        return computed_once(QTensor(integers, changed[0].shadow))
 
 
 _SMALLEST = 2.0**-10

@@ -13,7 +13,7 @@ from tosajax.arguments.types import check_type
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph
 from tosajax.quant.convert.graphs import converted
-from tosajax.quant.convert.open_batches import of_one
+from tosajax.quant.convert.open_batches import for_one_example
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
 from tosajax.quant.graphs.blocks import all_nodes, all_tensors, graph_keys
 from tosajax.quant.graphs.functions import Function, function_of
@@ -112,7 +112,7 @@ def prepare(
     check_type("batch_norms", batch_norms, bool | str, "True, False or a regular expression")
     check_type("max_trip_count", max_trip_count, int | None, "a number of turns")
     source = graph if graph.is_dynamic else None
-    simple, folded = simplification = simplified(of_one(graph))
+    simple, folded = simplification = simplified(for_one_example(graph))
     check_rules(rules, graph, simple)
     normed = {each.output for each in folded if each.is_scaled}
     norms = _norms(simple, normed, batch_norms) if batch_norms else {}

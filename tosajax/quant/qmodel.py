@@ -16,7 +16,7 @@ from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Graph, Quantization, Tensor
 from tosajax.quant import freezing
-from tosajax.quant.convert.open_batches import of_any
+from tosajax.quant.convert.open_batches import for_any_batch
 from tosajax.quant.graphs.blocks import inner_tensors
 from tosajax.quant.graphs.reading_back import Reader
 from tosajax.quant.model import arguments, run
@@ -119,7 +119,7 @@ class QModel(abc.ABC):
         """
         self.check(params, mode)
         if run.is_exact(self.plan, mode):
-            return jitted(self, run.exact)(params, *run.given(self, inputs))
+            return jitted(self, run.exact)(params, *run.input_arrays(self, inputs))
         model = self._with_floats(mode)
         reals = arguments.real_inputs(model.float_graph.input_tensors, inputs)
         return jitted(model, run.floats, mode=mode)(params, *reals)
@@ -152,7 +152,7 @@ class QModel(abc.ABC):
         if "norms" not in params:
             raise ValueError("params has no 'norms', expected what `calibrate` gave for this model")
         if run.is_exact(self.plan, mode):
-            return jitted(self, run.exact_batch)(params, *run.given(self, inputs))
+            return jitted(self, run.exact_batch)(params, *run.input_arrays(self, inputs))
         model = self._with_floats(mode)
         reals = arguments.real_inputs(model.float_graph.input_tensors, inputs)
         return jitted(model, run.floats_batch, mode=mode)(params, *reals)
@@ -160,7 +160,7 @@ class QModel(abc.ABC):
     def integers(self, params: Params, *inputs: Input) -> tuple[jax.Array | QTensor, ...]:
         """Runs the integer graph; see `apply`. Returns integers and FP8 as QTensors."""
         self.check(params)
-        return run.integers(self, parameters.held(self.plan, params), *inputs)
+        return run.integers(self, parameters.without_fixed_gradients(self.plan, params), *inputs)
 
     def input_integers(self, params: Params, *inputs: Input) -> tuple[jax.Array | QTensor, ...]:
         """The inputs of `apply` as the integer graph takes them: QTensors, bool as it is."""
@@ -175,7 +175,8 @@ class QModel(abc.ABC):
 
         Integers and FP8 are QTensors, FP32 is arrays.
         """
-        return parameters.made(self.plan, fitted(self.plan, parameters.held(self.plan, params)))
+        params = parameters.without_fixed_gradients(self.plan, params)
+        return parameters.recipe_constants(self.plan, fitted(self.plan, params))
 
     def freeze(self, params: Params) -> Graph:
         """The integer graph with these parameters: what `apply` computes, to save and to ship.
@@ -301,7 +302,9 @@ class PreparedModel(QModel):
         Raises:
           UnsupportedError: the batch cannot be open.
         """
-        return self.graph if self.source is None else of_any(self.graph, self.plan, self.source)
+        if self.source is None:
+            return self.graph
+        return for_any_batch(self.graph, self.plan, self.source)
 
     def local(self, params: Params, *inputs: Input) -> dict[str, jax.Array]:
         """The float graph on the real values of the integer graph, step by step.

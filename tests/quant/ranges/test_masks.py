@@ -19,7 +19,7 @@ from tosajax.quant.graphs.blocks import all_nodes
 from tosajax.quant.graphs.simplify import simplify
 from tosajax.quant.qparams import QParams
 from tosajax.quant.ranges.mask_ranges import leaving_out, saturated
-from tosajax.quant.ranges.masks import masked, with_selects
+from tosajax.quant.ranges.masks import masked_axes, with_selects
 from tosajax.quant.ranges.observers import min_max
 
 LENGTH, FEATURES = 6, 8
@@ -213,7 +213,7 @@ def test_rows_along_another_axis():
         )
 
     graph = exported(lambda x: jnp.where(CAUSAL, x, -jnp.inf), columns)
-    assert set(masked(simplify(graph)).values()) == {0}
+    assert set(masked_axes(simplify(graph)).values()) == {0}
     model, params = calibrated(graph)
     found = outputs(model, params)
     assert found[:, ~CAUSAL].max() < 1 / 256
@@ -349,7 +349,7 @@ def test_sums_of_moved_masks_are_selects(op):
 def test_numbers_that_are_not_masks_stay(values):
     graph = with_constant("ADD", np.array(values))
     assert with_selects(graph) is graph
-    assert masked(graph) == {}
+    assert masked_axes(graph) == {}
 
 
 @pytest.mark.parametrize(("op", "value"), [("MAXIMUM", LOWEST), ("MINIMUM", np.inf)])

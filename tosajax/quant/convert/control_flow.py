@@ -12,7 +12,7 @@ from typing import Any
 
 from tosajax.graph import Graph, Node
 from tosajax.quant.convert.converter import Converter
-from tosajax.quant.convert.graphs import convert, moves
+from tosajax.quant.convert.graphs import convert, is_moved
 
 
 def while_loop(c: Converter, node: Node) -> None:
@@ -104,6 +104,6 @@ def _converted(
 def _unmoved_source(graph: Graph, name: str) -> str:
     """The tensor that others are made of without a change of scale, until the one of this name."""
     producers = {output: node for node in graph.nodes for output in node.outputs}
-    while (node := producers.get(name)) is not None and moves(node):
+    while (node := producers.get(name)) is not None and is_moved(node):
         name = node.inputs[0]
     return name

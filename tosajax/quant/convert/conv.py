@@ -39,7 +39,7 @@ def conv2d(c: Converter, node: Node) -> None:
     per_channel = c.scaled[c.owner(weight)].spec.per_channel or norm is not None
     channels = math.prod((w.shape or ())[axis] for axis in channel_axes) if per_channel else 1
     size = math.prod(w.shape or ()) // math.prod((w.shape or ())[axis] for axis in channel_axes)
-    limit = bias_limit(acc_type, size * c.reach(input) * c.reach(weight))
+    limit = bias_limit(acc_type, size * c.largest_offset(input) * c.largest_offset(weight))
     attributes: dict[str, Any] = {**node.attributes, "acc_type": acc_type}
     acc = c.builder.op(
         node.op,

@@ -29,7 +29,7 @@ from tosajax.quant.model.recipes import (
     Weight,
     ZeroPoint,
 )
-from tosajax.quant.ranges.masks import masked
+from tosajax.quant.ranges.masks import masked_axes
 from tosajax.quant.spec import Asked, QSpec
 from tosajax.report import UnsupportedError
 
@@ -100,7 +100,7 @@ class Converter:
         self._spreads: dict[str, Tensor] = {}
         self._sums: dict[str, Accumulator] = {}
         self._readers = _readers(graph)
-        self._masked = masked(graph)
+        self._masked = masked_axes(graph)
         self.nans = Nans.of(graph)
 
     def finished(self) -> tuple[Graph, Plan]:
@@ -185,7 +185,7 @@ class Converter:
             self._own(name, spec, channel_axes if spec.per_channel else ())
             recipe = Weight(name, spec.estimator)
             shape = self.graph.tensors[name].shape or ()
-            self._tensors[name] = self.made(name, recipe, self.dtype(name), shape)
+            self._tensors[name] = self.from_recipe(name, recipe, self.dtype(name), shape)
         return self._tensors[name]
 
     def check_numbers(self, name: str) -> None:
@@ -204,7 +204,7 @@ class Converter:
         """The type of the integers of a float tensor."""
         return self.scaled[self.owners[name]].spec.storage.dtype
 
-    def reach(self, name: str) -> int:
+    def largest_offset(self, name: str) -> int:
         """The largest difference of an integer of a float tensor and its zero point."""
         spec, dtype = self.scaled[self.owner(name)].spec, self.dtype(name)
         return -dtype.minimum if spec.symmetric else dtype.maximum - dtype.minimum
@@ -249,7 +249,7 @@ class Converter:
 
     # Constants with recipes.
 
-    def made(self, name: str, recipe: Recipe, dtype: DType, shape: Sequence[int]) -> Tensor:
+    def from_recipe(self, name: str, recipe: Recipe, dtype: DType, shape: Sequence[int]) -> Tensor:
         """A constant that a recipe makes from the parameters."""
         self.recipes[name] = recipe
         return self.builder.const(dtype.zeros(shape), dtype, name=name)
@@ -259,7 +259,7 @@ class Converter:
         label = f"{reader}/{name}_zp"
         if label not in self._zero_points:
             recipe = ZeroPoint(self.owner(name))
-            self._zero_points[label] = self.made(label, recipe, self.dtype(name), (1,))
+            self._zero_points[label] = self.from_recipe(label, recipe, self.dtype(name), (1,))
         return self._zero_points[label]
 
     def zero(self, label: str, dtype: DType) -> Tensor:
@@ -280,17 +280,17 @@ class Converter:
         """A bias; one value for all channels becomes one for each where these have scales."""
         (size,) = self.graph.tensors[name].shape or (1,)
         recipe = Bias(name, scale, dtype, limit, norm=norm)
-        return self.made(label, recipe, dtype, (max(size, channels),))
+        return self.from_recipe(label, recipe, dtype, (max(size, channels),))
 
     def number(self, label: str, name: str, value: float, shape: Sequence[int] = (1,)) -> Tensor:
         """A real constant in the units of a tensor."""
         recipe = Number(self.owner(name), value, tuple(shape))
-        return self.made(label, recipe, self.dtype(name), shape)
+        return self.from_recipe(label, recipe, self.dtype(name), shape)
 
-    def end(self, label: str, name: str, *, upper: bool, shape: Sequence[int]) -> Tensor:
+    def range_end(self, label: str, name: str, *, upper: bool, shape: Sequence[int]) -> Tensor:
         """An end of the range of a tensor."""
         recipe = End(self.owners[name], upper, tuple(shape))
-        return self.made(label, recipe, self.dtype(name), shape)
+        return self.from_recipe(label, recipe, self.dtype(name), shape)
 
     # Steps of several conversions.
 
@@ -312,8 +312,8 @@ class Converter:
         return self.builder.op(
             "RESCALE",
             x,
-            self.made(f"{name}/multiplier", multiplier, multiplier_type, (channels,)),
-            self.made(f"{name}/shift", Shift(scale, scale32), DType.INT8, (channels,)),
+            self.from_recipe(f"{name}/multiplier", multiplier, multiplier_type, (channels,)),
+            self.from_recipe(f"{name}/shift", Shift(scale, scale32), DType.INT8, (channels,)),
             input_zp or self.zero(f"{name}/input_zp", x.dtype),
             output_zp or self.zero(f"{name}/output_zp", dtype),
             name=name,
@@ -392,7 +392,7 @@ class Converter:
         elif wanted is DType.INT16:
             x = self.wide(source, f"{name}/input", factor=TABLE_STEP)
         recipe = Entries(name, self.owners[name], x.dtype)
-        entries = self.made(f"{name}/table", recipe, x.dtype, (table_size(x.dtype),))
+        entries = self.from_recipe(f"{name}/table", recipe, x.dtype, (table_size(x.dtype),))
         looked_up = self.builder.op("TABLE", x, entries, name=f"{name}/looked_up")
         if x.dtype is DType.INT16:
             looked_up = self.rescale(
@@ -478,7 +478,7 @@ class Converter:
         self.owners[label] = owner
         return self._in_range(label, self.align(name, owner, f"{label}/aligned"), None, None)
 
-    def merged(self, name: str, sources: Sequence[str]) -> list[Tensor]:
+    def in_common_unit(self, name: str, sources: Sequence[str]) -> list[Tensor]:
         """Tensors in one unit, that of `name`: their own where they share it."""
         if len(owners := set(map(self.owner, sources))) == 1:
             (self.owners[name],) = owners

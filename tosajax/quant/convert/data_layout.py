@@ -14,7 +14,7 @@ _INFINITE = 65504.0
 
 def concat(c: Converter, node: Node) -> None:
     (output,) = node.outputs
-    operands = c.merged(output, node.inputs)
+    operands = c.in_common_unit(output, node.inputs)
     joined = c.builder.op(
         "CONCAT", *operands, name=f"{output}/joined", location=node.location, **node.attributes
     )

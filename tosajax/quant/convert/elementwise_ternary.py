@@ -7,7 +7,7 @@ import numpy as np
 from tosajax.graph import Node, Tensor
 from tosajax.quant.convert.converter import Converter
 from tosajax.quant.graphs.nan_constants import nan_choice
-from tosajax.quant.ranges.masks import end
+from tosajax.quant.ranges.masks import mask_sign
 
 
 def select(c: Converter, node: Node) -> None:
@@ -19,8 +19,8 @@ def select(c: Converter, node: Node) -> None:
     if (nan := nan_choice(c.graph, node)) is not None:
         _with_nan(c, node, nan)
         return
-    ends = [end(c.constant(name)) for name in choices]
-    operands = _with_ends(c, node, ends) if any(ends) else c.merged(output, choices)
+    ends = [mask_sign(c.constant(name)) for name in choices]
+    operands = _with_ends(c, node, ends) if any(ends) else c.in_common_unit(output, choices)
     chosen = c.builder.op(
         "SELECT",
         c.get(condition),
@@ -69,7 +69,7 @@ def _with_ends(c: Converter, node: Node, ends: list[int]) -> list[Tensor]:
         label = f"{output}/input{number}"
         if sign:
             shape = c.graph.tensors[name].shape or ()
-            operands.append(c.end(label, output, upper=sign > 0, shape=shape))
+            operands.append(c.range_end(label, output, upper=sign > 0, shape=shape))
         else:
             operands.append(c.align(name, output, label))
     return operands

@@ -37,7 +37,7 @@ def convert(converter: Converter) -> None:
             _convert(converter, node)
 
 
-def moves(node: Node) -> bool:
+def is_moved(node: Node) -> bool:
     """Whether a node of floats is converted into itself, in the scale of its first input."""
     return spec.OPERATORS[node.op].keeps_scale and _find_conversion(node) is _move
 

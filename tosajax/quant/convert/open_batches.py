@@ -15,14 +15,14 @@ from tosajax.report import UnsupportedError
 _SIZE = dynamic.SIZES[-1]
 
 
-def of_one(graph: Graph) -> Graph:
+def for_one_example(graph: Graph) -> Graph:
     """A graph of any batch, for one example; any other graph as it is."""
     shapes = [tensor.shape or () for tensor in graph.input_tensors]
     is_batch = any(shapes) and all(DYNAMIC not in shape[1:] for shape in shapes)
     return bind(graph, batch=1) if graph.is_dynamic and is_batch else graph
 
 
-def of_any(one: Graph, plan: Plan, source: Graph) -> Graph:
+def for_any_batch(one: Graph, plan: Plan, source: Graph) -> Graph:
     """The graph of a model, for any batch.
 
     Args:

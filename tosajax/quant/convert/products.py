@@ -92,5 +92,5 @@ def _in_accumulator(c: Converter, node: Node, acc: Tensor, bias: Bias, channels:
         *shape, last = c.graph.tensors[name].shape or (1,)
         shape = (*shape, max(last, channels))
         recipe = dataclasses.replace(bias, tensor=name, shape=shape)
-        operand = c.made(f"{output}/bias", recipe, DType.INT32, shape)
+        operand = c.from_recipe(f"{output}/bias", recipe, DType.INT32, shape)
     return c.builder.op(node.op, acc, operand, name=f"{output}/acc", location=node.location)

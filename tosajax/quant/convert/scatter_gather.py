@@ -8,7 +8,7 @@ from tosajax.quant.convert.converter import Converter
 
 def scatter(c: Converter, node: Node) -> None:
     (values_in, indices, input), (output,) = node.inputs, node.outputs
-    into, updates = c.merged(output, (values_in, input))
+    into, updates = c.in_common_unit(output, (values_in, input))
     scattered = c.builder.op(
         "SCATTER",
         into,

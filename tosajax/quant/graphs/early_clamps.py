@@ -15,7 +15,7 @@ from tosajax.dtypes import DType
 from tosajax.from_jax.tidy.clamps import joined
 from tosajax.graph import Graph, Node, arguments
 from tosajax.graph.edit import Draft
-from tosajax.quant.ranges.masks import end
+from tosajax.quant.ranges.masks import mask_sign
 from tosajax.spec import Argument, Kind, NanMode
 
 
@@ -91,7 +91,7 @@ class _Writer:
             if np.array_equal(limited, tensor.values):
                 return name
             # Others are trained, so that a CLAMP reads them.
-            if end(tensor.values) or argument.constant_in:
+            if mask_sign(tensor.values) or argument.constant_in:
                 return self.draft.const(label, limited, DType.FP32)
         wanted = self.draft.tensor(label, DType.FP32, tensor.shape)
         self._limited(clamp, name, wanted)

@@ -65,7 +65,7 @@ def _real_input(tensor: Tensor, x: Input) -> jax.Array | QTensor:
         return x
     x = _checked_array(tensor, x)
     if not tensor.dtype.is_float:
-        return as_they_are(tensor, x)
+        return integer_input(tensor, x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(
             f"input {tensor.name!r} has type {x.dtype}, expected floats: real values, as "
@@ -92,10 +92,10 @@ def model_input(tensor: Tensor, x: Input, *, is_quantized: bool) -> jax.Array | 
     is_float = jnp.issubdtype(x.dtype, jnp.floating)
     if is_float and (is_quantized or tensor.dtype.is_float):
         return _float32(x)
-    return as_they_are(tensor, x)
+    return integer_input(tensor, x)
 
 
-def as_they_are(tensor: Tensor, x: Input) -> jax.Array | QTensor:
+def integer_input(tensor: Tensor, x: Input) -> jax.Array | QTensor:
     """Integers or bool of a tensor: a QTensor, or bool."""
     if isinstance(x, QTensor):
         return x

@@ -34,7 +34,7 @@ def check_tables(plan: Plan, params: Params) -> None:
     arguments.check_sampled(params["qparams"], params["sampled"], plan.sampled)
 
 
-def held(plan: Plan, params: Params) -> Params:
+def without_fixed_gradients(plan: Plan, params: Params) -> Params:
     """The parameters, without gradients to those that do not train.
 
     Bits train only if they are learned. The scale that a function was sampled in does not, as
@@ -66,7 +66,7 @@ def held_biases(plan: Plan, params: Params) -> Params:
     return {**params, "values": {**values, **biases}}
 
 
-def made(plan: Plan, params: Params) -> dict[str, jax.Array | QTensor]:
+def recipe_constants(plan: Plan, params: Params) -> dict[str, jax.Array | QTensor]:
     """Every constant with a recipe, and every CLAMP bound that depends on parameters, by name.
 
     Args:

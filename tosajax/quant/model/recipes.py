@@ -152,10 +152,10 @@ class Weight:
         rounding = params.get("rounding", {}).get(self.tensor)
         if rounding is None:
             return quantize(values, qparams, self.estimator)
-        return stepped(values, rounding, qparams)
+        return rounded_by_step(values, rounding, qparams)
 
 
-def stepped(values: jax.Array, rounding: jax.Array, qparams: QParams) -> QTensor:
+def rounded_by_step(values: jax.Array, rounding: jax.Array, qparams: QParams) -> QTensor:
     """Rounds down where `rounding` is below 0, else up, with the gradient of a soft step."""
     up = (rounding >= 0).astype(jnp.float32)
     hard = _floor_plus(values, up, qparams)
@@ -217,7 +217,7 @@ def _in_accumulator_units(
     values: jax.Array, terms: Terms, *, rank: int, dtype: DType, limit: float
 ) -> QTensor:
     unit = on_last_axis(terms.quotient(), rank)
-    return held(to_accumulator(divide(values, unit), dtype, limit))
+    return computed_once(to_accumulator(divide(values, unit), dtype, limit))
 
 
 def to_accumulator(value: jax.Array, dtype: DType, limit: float) -> QTensor:
@@ -301,7 +301,7 @@ class ZeroPoint:
 
 @shared
 def _zero_point(qparams: QParams) -> QTensor:
-    return held(zero_point_integer(qparams))
+    return computed_once(zero_point_integer(qparams))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -320,7 +320,7 @@ class Number:
 def _number(qparams: QParams, value: float, shape: tuple[int, ...]) -> QTensor:
     number = quantize(jnp.float32(value), qparams)
     # The scale of a constant has its axes.
-    return held(jax.tree.map(lambda x: jnp.broadcast_to(x.reshape(()), shape), number))
+    return computed_once(jax.tree.map(lambda x: jnp.broadcast_to(x.reshape(()), shape), number))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -354,7 +354,7 @@ class End:
 @shared
 def _range_end(qparams: QParams, *, upper: bool) -> QTensor:
     end = qparams.grid.qmax if upper else qparams.grid.qmin
-    return held(QTensor(lax.stop_gradient(end).astype(qparams.storage.dtype.storage), end))
+    return computed_once(QTensor(lax.stop_gradient(end).astype(qparams.storage.dtype.storage), end))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -374,12 +374,12 @@ class Entries:
     def __call__(self, params: Params) -> QTensor:
         samples, qparams = params["tables"][self.tensor], params["qparams"][self.owner]
         if self.dtype is DType.INT8:
-            return held(quantize(samples, qparams))
+            return computed_once(quantize(samples, qparams))
         value = divide(samples, qparams.scale * self.step(qparams.dtype))
         ends = float(self.dtype.minimum), float(self.dtype.maximum)
         rounded = jnp.clip(lax.round(value, lax.RoundingMethod.TO_NEAREST_EVEN), *ends)
         entries = _without_jumps(lax.stop_gradient(rounded))
-        return held(QTensor(entries.astype(self.dtype.storage), clipped_ste(value, *ends)))
+        return computed_once(QTensor(entries.astype(self.dtype.storage), clipped_ste(value, *ends)))
 
     def step(self, output: DType) -> float:
         """The unit of INT16 entries, in units of the output: 255 steps of INT8 fit."""
@@ -400,7 +400,7 @@ def _without_jumps(entries: jax.Array) -> jax.Array:
     return jnp.where(is_defined, entries, jnp.concatenate([near[:1], held]))
 
 
-def held(integers: QTensor) -> QTensor:
+def computed_once(integers: QTensor) -> QTensor:
     """Integers that a training program computes once, however many steps read them."""
     is_narrow = jnp.issubdtype(integers.dtype, jnp.integer) and integers.dtype.itemsize <= 4
     return QTensor(once(integers.q), integers.shadow) if is_narrow else integers

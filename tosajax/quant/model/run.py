@@ -19,7 +19,7 @@ from tosajax.quant.model import arguments
 from tosajax.quant.model.arguments import Input
 from tosajax.quant.model.batches import on_batch, on_examples
 from tosajax.quant.model.norms import BatchNorms, Norms, shifted
-from tosajax.quant.model.params import held, held_biases, made
+from tosajax.quant.model.params import held_biases, recipe_constants, without_fixed_gradients
 from tosajax.quant.model.plan import Plan
 from tosajax.quant.model.programs import float_program, integer_program, once, sources, step_program
 from tosajax.quant.model.recipes import Bias, Params, corrected
@@ -52,7 +52,7 @@ def is_exact(plan: Plan, mode: Mode) -> bool:
 
 def exact(model: QModel, params: Params, *inputs: jax.Array | QTensor) -> tuple[jax.Array, ...]:
     """The real outputs of the integer graph."""
-    params = held(model.plan, params)
+    params = without_fixed_gradients(model.plan, params)
     return real_outputs(model.plan, model.graph, params, integers(model, params, *inputs))
 
 
@@ -60,7 +60,7 @@ def floats(
     model: PreparedModel, params: Params, *inputs: jax.Array | QTensor, mode: Mode
 ) -> tuple[jax.Array, ...]:
     """The outputs of the float graph, in "fake_quant" of rounded tensors."""
-    params = held(model.plan, params)
+    params = without_fixed_gradients(model.plan, params)
     run = functools.partial(run_floats, model, params, rounded=_rounding(model, params, mode))
     outputs = on_batch(run, model.float_graph.input_tensors, inputs)
     return real_outputs(model.plan, model.float_graph, params, outputs)
@@ -70,7 +70,7 @@ def exact_batch(
     model: QModel, params: Params, *inputs: jax.Array | QTensor
 ) -> tuple[tuple[jax.Array, ...], Norms]:
     """The outputs of `exact`, and the batch norms with the statistics of this batch."""
-    params = held_biases(model.plan, held(model.plan, params))
+    params = held_biases(model.plan, without_fixed_gradients(model.plan, params))
     run = functools.partial(run_integers_of_batch, model, params)
     integers = input_integers(model, params, *inputs)
     outputs, norms = _with_norms(run, params, model.graph, integers)
@@ -81,7 +81,7 @@ def floats_batch(
     model: PreparedModel, params: Params, *inputs: jax.Array | QTensor, mode: Mode
 ) -> tuple[tuple[jax.Array, ...], Norms]:
     """The outputs of `floats`, and the batch norms with the statistics of this batch."""
-    params = held_biases(model.plan, held(model.plan, params))
+    params = held_biases(model.plan, without_fixed_gradients(model.plan, params))
     run = functools.partial(run_floats, model, params, rounded=_rounding(model, params, mode))
     outputs, norms = _with_norms(run, params, model.float_graph, inputs)
     return real_outputs(model.plan, model.float_graph, params, outputs), norms
@@ -102,7 +102,7 @@ def _with_norms(
 # The integer graph.
 
 
-def given(model: QModel, inputs: Sequence[Input]) -> tuple[jax.Array | QTensor, ...]:
+def input_arrays(model: QModel, inputs: Sequence[Input]) -> tuple[jax.Array | QTensor, ...]:
     """The inputs of the integer graph as JAX arrays, to be passed to `jax.jit`."""
     tensors = model.graph.input_tensors
     arguments.check_inputs(tensors, inputs)
@@ -147,7 +147,10 @@ def integers(model: QModel, params: Params, *inputs: Input) -> tuple[jax.Array |
 
 def integer_constants(model: QModel, params: Params) -> dict[str, jax.Array | QTensor]:
     """All constants of the integer graph by name."""
-    return {**integer_program(model).constants, **made(model.plan, fitted(model.plan, params))}
+    return {
+        **integer_program(model).constants,
+        **recipe_constants(model.plan, fitted(model.plan, params)),
+    }
 
 
 def run_integers(
@@ -178,7 +181,7 @@ def run_integers_of_batch(
     plan, program = model.plan, integer_program(model)
     alone = fitted(plan, params, has_norms=False)
     plain = {output: _bias_alone(plan, output) for output in plan.norms}
-    constants: dict[str, Any] = {**program.constants, **made(plan, alone)}
+    constants: dict[str, Any] = {**program.constants, **recipe_constants(plan, alone)}
     constants |= {f"{output}/bias": bias(alone) for output, bias in plain.items()}
 
     def amend(name: str, value: Any) -> dict[str, Any]:
@@ -327,7 +330,9 @@ def float_values(
     records = no_records(
         inner.values(), times_inside(graph, plan.turns, plan.options.max_trip_count)
     )
-    run = functools.partial(run_floats, watched, held(plan, params), records=records)
+    run = functools.partial(
+        run_floats, watched, without_fixed_gradients(plan, params), records=records
+    )
     inputs = tuple(arguments.real_inputs(graph.input_tensors, inputs))
     *values, filled = on_batch(run, graph.input_tensors, inputs)
     return dict(zip(outer, real_outputs(plan, graph, params, values), strict=True)), filled
@@ -349,7 +354,7 @@ def local(model: PreparedModel, params: Params, *inputs: Input) -> dict[str, jax
     values: list[jax.Array | QTensor] = [*model.with_outputs(*names).apply(params, *inputs)]
     for at, (tensor, x) in enumerate(zip(graph.input_tensors, inputs, strict=True)):
         if tensor.name not in model.specs:
-            values[at] = arguments.as_they_are(tensor, x)  # indices, for instance
+            values[at] = arguments.integer_input(tensor, x)  # indices, for instance
     constants = float_constants(model, params, params.get("norms", {}))
 
     def run(*values: jax.Array) -> tuple[jax.Array, ...]:

@@ -31,7 +31,7 @@ _EXTREMES = frozenset(name for name, op in spec.OPERATORS.items() if op.is_extre
 _SUMS = _EXTREMES | {"REDUCE_SUM"}
 
 
-def end(values: np.ndarray | None) -> int:
+def mask_sign(values: np.ndarray | None) -> int:
     """The end of the range that all elements of a constant stand for: 1, -1; 0 for none."""
     if values is None or not values.size or values.dtype.kind != "f":
         return 0
@@ -43,7 +43,7 @@ def end(values: np.ndarray | None) -> int:
 # Which tensors masks reach.
 
 
-def masked(graph: Graph) -> dict[str, int]:
+def masked_axes(graph: Graph) -> dict[str, int]:
     """The tensors that masks reach, and the axis over which each of them is summed up.
 
     Args:
@@ -53,7 +53,8 @@ def masked(graph: Graph) -> dict[str, int]:
     for node in graph.ordered_nodes():
         operator = spec.OPERATORS[node.op]
         is_passing = node.op in _PASSING | _EXTREMES or operator.chapter == "data_layout"
-        is_mask = node.op == "SELECT" and any(end(graph.tensors[n].values) for n in node.inputs)
+        signs = [mask_sign(graph.tensors[name].values) for name in node.inputs]
+        is_mask = node.op == "SELECT" and any(signs)
         if is_mask or (is_passing and not reached.isdisjoint(node.inputs)):
             reached.update(node.outputs)
     axes = _axes(graph) if reached else {}
@@ -127,7 +128,7 @@ class _Writer:
         self.draft.nodes.append(node)
         if node.op == "SELECT":
             condition, *choices = node.inputs
-            ends = [end(self._values(name)) for name in choices]
+            ends = [mask_sign(self._values(name)) for name in choices]
             if any(ends):
                 is_else = bool(ends[1])
                 number, never = choices if is_else else reversed(choices)
@@ -219,7 +220,7 @@ class _Writer:
     def _split(self, name: str) -> _Choice | None:
         """A constant that is a mask in part, by the sign of its first element of the mask."""
         values = self._values(name)
-        if values is None or values.dtype != np.float32 or end(values):
+        if values is None or values.dtype != np.float32 or mask_sign(values):
             return None
         is_never = np.abs(values) >= NEVER
         if not is_never.any():

@@ -26,7 +26,7 @@ from tosajax.quant.model.arguments import Batch, Input, check_batches, real_inpu
 from tosajax.quant.model.norms import with_statistics
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params
-from tosajax.quant.model.run import Mode, given
+from tosajax.quant.model.run import Mode, input_arrays
 from tosajax.quant.qmodel import QModel, prepared
 from tosajax.quant.training.examples import examples, step_count
 from tosajax.quant.training.losses import Loss, of_outputs
@@ -233,7 +233,7 @@ class _Run:
     ) -> tuple[FitState, jax.Array]:
         """The state after a step, and the loss before it."""
         taught = None if self.teacher is None else tuple(self.teacher(*inputs))
-        example = Example(given(self.objective.model, inputs), targets, taught)
+        example = Example(input_arrays(self.objective.model, inputs), targets, taught)
         is_first = int(state.step) < self.objective.schedule.batch_statistics
         program = self._batch_program if is_first else self._program
         trained = state.params, state.optimizer, state.average
@@ -267,7 +267,7 @@ class _Run:
         with jax.numpy_dtype_promotion("standard"):  # optax relies on it
             updates: Any
             updates, state = self.optimizer.update(gradient, state, params)
-            updates = schedule.held(updates, step)
+            updates = schedule.with_held_scales(updates, step)
             params = optax.apply_updates(params, updates)
         if of_batch:
             params = with_statistics(params, norms, momentum=schedule.momentum)

@@ -92,7 +92,7 @@ class Schedule:
             params = _dithered(model, params, amount, key)
         return params
 
-    def held(self, updates: Params, step: jax.Array) -> Params:
+    def with_held_scales(self, updates: Params, step: jax.Array) -> Params:
         """The updates, with none of scales where these are held."""
         if self.hold_scales is None or "qparams" not in updates:
             return updates

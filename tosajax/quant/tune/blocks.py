@@ -15,7 +15,7 @@ from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Tensor
 from tosajax.quant.calibration import sample_tables
-from tosajax.quant.model.recipes import Params, soft_rounding, soft_step, stepped
+from tosajax.quant.model.recipes import Params, rounded_by_step, soft_rounding, soft_step
 from tosajax.quant.model.room import fitted
 from tosajax.quant.model.run import (
     fake_quantized,
@@ -260,7 +260,7 @@ def _with_scales(model: QModel, params: Params, qparams: dict[str, QParams]) -> 
 
 def _to_integer(values: jax.Array, rounding: jax.Array, qparams: QParams) -> jax.Array:
     """The real value of the integer that `rounding` chooses, with the gradient of a soft step."""
-    return dequantize(stepped(values, rounding, qparams), qparams)
+    return dequantize(rounded_by_step(values, rounding, qparams), qparams)
 
 
 def _without_bits(qparams: QParams) -> QParams:

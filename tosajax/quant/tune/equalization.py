@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from tosajax.grad.qtensor import QTensor
-from tosajax.quant.calibration import known_values, not_lifted, real_batches
+from tosajax.quant.calibration import known_values, real_batches, require_float_graph
 from tosajax.quant.model.arguments import Batch, Numbers
 from tosajax.quant.qmodel import PreparedModel, QModel
 from tosajax.quant.tune.scalings import Scaling, find_scalings, largest
@@ -48,7 +48,7 @@ def equalize(
       >>> [round(np.abs(values[name]).max().item(), 3) for name in model.weights]
       [20.0, 20.0]
     """
-    model = not_lifted(model)
+    model = require_float_graph(model)
     constants = known_values(model, values)
     scalings = _scalings(model, constants)
     for _ in range(passes):
@@ -99,7 +99,7 @@ def smooth(
       >>> values = quant.smooth(model, [example])
       >>> params = quant.calibrate(model, [example], values=values)
     """
-    model = not_lifted(model)
+    model = require_float_graph(model)
     constants = known_values(model, values)
     if not 0 <= strength <= 1:
         raise ValueError(f"strength is {strength}, expected a number in [0, 1]")

@@ -73,7 +73,7 @@ def with_rules(
     return changed, sample_tables(changed, params)
 
 
-def only(name: str) -> str:
+def exact_pattern(name: str) -> str:
     """The pattern of a rule that is found in this name alone."""
     return f"^{re.escape(name)}$"
 

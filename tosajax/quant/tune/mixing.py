@@ -24,7 +24,7 @@ from tosajax.quant.qparams import QParams
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.tune.bits import of_same_range, pareto, spread_out
-from tosajax.quant.tune.islands import only, weights_beside, with_rules
+from tosajax.quant.tune.islands import exact_pattern, weights_beside, with_rules
 from tosajax.quant.tune.sensitivities import Loss, from_float
 
 # Of a tensor and its bits.
@@ -254,7 +254,7 @@ def _byte_rules(model: QModel) -> list[Rule]:
     """INT8 in place of INT4, with the bits that it had."""
     specs = {name: model.specs[name] for name in model.weights}
     return [
-        rule(only(name), weight=dataclasses.replace(own, dtype=DType.INT8))
+        rule(exact_pattern(name), weight=dataclasses.replace(own, dtype=DType.INT8))
         for name, own in specs.items()
         if own.dtype is DType.INT4
     ]
@@ -328,11 +328,11 @@ def _rules(model: PreparedModel, bits: Mapping[str, int]) -> list[Rule]:
         if name in model.weights:
             dtype = DType.INT4 if count <= 4 and name in narrow else DType.INT8
             wanted = dataclasses.replace(own, dtype=dtype, bits=count)
-            rules.append(rule(only(name), weight=wanted))
+            rules.append(rule(exact_pattern(name), weight=wanted))
         elif count > 8:
-            rules.append(rule(only(name), act=QSpec("i16", bits=count)))
+            rules.append(rule(exact_pattern(name), act=QSpec("i16", bits=count)))
         elif own.dtype is DType.INT8:
-            rules.append(rule(only(name), act=dataclasses.replace(own, bits=count)))
+            rules.append(rule(exact_pattern(name), act=dataclasses.replace(own, bits=count)))
         else:
-            rules.append(rule(only(name), act=QSpec("i8", bits=count, symmetric=False)))
+            rules.append(rule(exact_pattern(name), act=QSpec("i8", bits=count, symmetric=False)))
     return rules

@@ -22,7 +22,7 @@ from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.tune.bits import of_same_range
-from tosajax.quant.tune.islands import only, weights_beside, with_rules
+from tosajax.quant.tune.islands import exact_pattern, weights_beside, with_rules
 from tosajax.quant.tune.sensitivities import Loss, from_float
 
 _WIDE = 16  # bits of a lifted tensor
@@ -235,9 +235,11 @@ def _verified(
 
 def _rules(model: PreparedModel, lifted: Sequence[str]) -> list[Rule]:
     """The rules for INT16 tensors, and for the weights beside them."""
-    rules = [rule(only(name), act=QSpec("i16")) for name in lifted]
+    rules = [rule(exact_pattern(name), act=QSpec("i16")) for name in lifted]
     for name in weights_beside(model, lifted):
         own = model.specs[name]
         if own.dtype is DType.INT4:
-            rules.append(rule(only(name), weight=dataclasses.replace(own, dtype=DType.INT8)))
+            rules.append(
+                rule(exact_pattern(name), weight=dataclasses.replace(own, dtype=DType.INT8))
+            )
     return rules
