@@ -53,8 +53,8 @@ def masked_axes(graph: Graph) -> dict[str, int]:
     for node in graph.ordered_nodes():
         operator = spec.OPERATORS[node.op]
         is_passing = node.op in _PASSING | _EXTREMES or operator.chapter == "data_layout"
-        signs = [mask_sign(graph.tensors[name].values) for name in node.inputs]
-        is_mask = node.op == "SELECT" and any(signs)
+        values = [graph.tensors[name].values for name in node.inputs]
+        is_mask = node.op == "SELECT" and any(map(mask_sign, values))
         if is_mask or (is_passing and not reached.isdisjoint(node.inputs)):
             reached.update(node.outputs)
     axes = _axes(graph) if reached else {}
