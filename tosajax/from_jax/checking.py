@@ -22,7 +22,7 @@ def has_values(examples: Sequence[Any]) -> bool:
     return not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in examples)
 
 
-def agreement(graph: Graph, found: Traced, target: Target) -> tuple[Agreement, ...]:
+def agreement(graph: Graph, tracing: Traced, target: Target) -> tuple[Agreement, ...]:
     """The differences between the outputs of a graph and its function, for the example arguments.
 
     Raises:
@@ -31,9 +31,9 @@ def agreement(graph: Graph, found: Traced, target: Target) -> tuple[Agreement, .
     """
     inputs = [
         np.asarray(x, tensor.dtype.storage)
-        for x, tensor in zip(found.examples, graph.input_tensors, strict=True)
+        for x, tensor in zip(tracing.examples, graph.input_tensors, strict=True)
     ]
-    wanted = jax.jit(found.function)(*found.examples)
+    wanted = jax.jit(tracing.function)(*tracing.examples)
     run = compile(graph, target, report_unpredictable=True, custom_ops=custom.OPERATORS)
     outputs, flags = run(*inputs)
     broken = [" ".join(map(str, name)) for name, flag in flags.items() if np.any(flag)]

@@ -43,51 +43,53 @@ def of_batch(args: Sequence[Any], size: int) -> list[Any]:
     return jax.tree_util.tree_map(resized, list(args))
 
 
-def merged(one: Graph, other: Graph) -> Graph:
+def merged(first: Graph, second: Graph) -> Graph:
     """Merges two graphs that differ only in sizes; sizes that differ become open dimensions.
 
     Raises:
       UnsupportedError: the graphs differ in more than sizes that follow from the inputs.
     """
-    if [node.op for node in one.nodes] != [node.op for node in other.nodes]:
+    if [node.op for node in first.nodes] != [node.op for node in second.nodes]:
         raise _depends("the number of operators", "the same for any")
-    ends = [[*g.inputs, *(name for node in g.nodes for name in node.outputs)] for g in (one, other)]
-    other = renamed(other, dict(zip(ends[1], ends[0], strict=True)))
-    for a, b in zip(one.nodes, other.nodes, strict=True):
+    ends = [
+        [*g.inputs, *(name for node in g.nodes for name in node.outputs)] for g in (first, second)
+    ]
+    second = renamed(second, dict(zip(ends[1], ends[0], strict=True)))
+    for a, b in zip(first.nodes, second.nodes, strict=True):
         if (a.inputs, dict(a.attributes)) != (b.inputs, dict(b.attributes)):
             raise _depends(a.title, "the same operands and attributes for any")
     tensors = {
-        name: _merged(one, tensor, other.tensors[name]) for name, tensor in one.tensors.items()
+        name: _merged(first, tensor, second.tensors[name]) for name, tensor in first.tensors.items()
     }
-    parts = {name: merged(part, other.subgraphs[name]) for name, part in one.subgraphs.items()}
-    found = dataclasses.replace(one, tensors=tensors, subgraphs=parts)
-    return renamed(found, with_room(found, _shape_names(one, found)))
+    parts = {name: merged(part, second.subgraphs[name]) for name, part in first.subgraphs.items()}
+    result = dataclasses.replace(first, tensors=tensors, subgraphs=parts)
+    return renamed(result, with_room(result, _shape_names(first, result)))
 
 
-def _merged(graph: Graph, one: Tensor, other: Tensor) -> Tensor:
+def _merged(graph: Graph, first: Tensor, second: Tensor) -> Tensor:
     """Merges two tensors; sizes that differ become open dimensions."""
-    if one == other:
-        return one
-    if one.values is not None or one.shape is None or other.shape is None:
-        return _merged_constant(graph, one, other)
-    sizes = zip(one.shape, other.shape, strict=True)
-    return dataclasses.replace(one, shape=tuple(a if a == b else DYNAMIC for a, b in sizes))
+    if first == second:
+        return first
+    if first.values is not None or first.shape is None or second.shape is None:
+        return _merged_constant(graph, first, second)
+    sizes = zip(first.shape, second.shape, strict=True)
+    return dataclasses.replace(first, shape=tuple(a if a == b else DYNAMIC for a, b in sizes))
 
 
-def _merged_constant(graph: Graph, one: Tensor, other: Tensor) -> Tensor:
+def _merged_constant(graph: Graph, first: Tensor, second: Tensor) -> Tensor:
     """Merges two constant shapes into one with a single open dimension, as `bind` expects."""
-    readers = [node for node in graph.nodes if one.name in node.inputs]
-    if one.dtype is not DType.SHAPE and not readers:
-        raise _depends(f"output {one.name!r}", "one that does not")
+    readers = [node for node in graph.nodes if first.name in node.inputs]
+    if first.dtype is not DType.SHAPE and not readers:
+        raise _depends(f"output {first.name!r}", "one that does not")
     for node in readers:
-        if one.dtype is not DType.SHAPE or node.op not in ("RESHAPE", "SLICE"):
-            raise _depends(f"{one.name!r}, an operand of {node.title},", "one that does not")
-    assert one.values is not None
-    assert other.values is not None
-    differs = one.values != other.values
+        if first.dtype is not DType.SHAPE or node.op not in ("RESHAPE", "SLICE"):
+            raise _depends(f"{first.name!r}, an operand of {node.title},", "one that does not")
+    assert first.values is not None
+    assert second.values is not None
+    differs = first.values != second.values
     if np.count_nonzero(differs) > 1:
         raise _depends(f"more than one size in {readers[0].title}", "one at most that does")
-    return dataclasses.replace(one, values=np.where(differs, DYNAMIC, one.values))
+    return dataclasses.replace(first, values=np.where(differs, DYNAMIC, first.values))
 
 
 def _shape_names(before: Graph, after: Graph) -> dict[str, str]:
@@ -100,8 +102,8 @@ def _shape_names(before: Graph, after: Graph) -> dict[str, str]:
     return names
 
 
-def _depends(what: str, wanted: str) -> UnsupportedError:
+def _depends(part: str, wanted: str) -> UnsupportedError:
     return UnsupportedError(
-        f"dynamic_batch: {what} depends on the batch, expected {wanted}; export for one example, "
+        f"dynamic_batch: {part} depends on the batch, expected {wanted}; export for one example, "
         "and compile(graph, batch=...)"
     )

@@ -91,17 +91,17 @@ def export(
         wanted = " or ".join(map(repr, get_args(HifiLayers)))
         raise ValueError(f"hifi_layers is {hifi_layers!r}, expected {wanted}")
     options = Options(target_of(target), count("max_unroll", max_unroll), hifi_layers)
-    found = traced(fn, example_args, params)
-    has_values = checking.has_values(found.examples)
+    tracing = traced(fn, example_args, params)
+    has_values = checking.has_values(tracing.examples)
     if check and not has_values:
         raise ValueError("check needs arrays as arguments, found a jax.ShapeDtypeStruct")
-    for sign in signs(found, is_batch=dynamic_batch):
+    for sign in signs(tracing, is_batch=dynamic_batch):
         warnings.warn(sign, stacklevel=2)
-    graph = _with_names(written(found, options).graph, names or {})
+    graph = _with_names(written(tracing, options).graph, names or {})
     validate(graph, options.target).raise_errors()
     if has_values if check is None else check:
         source = dataclasses.replace(
-            graph.source, agreement=checking.agreement(graph, found, options.target)
+            graph.source, agreement=checking.agreement(graph, tracing, options.target)
         )
         graph = dataclasses.replace(graph, source=source)
     if not dynamic_batch:
@@ -119,26 +119,26 @@ def _opened(
     names: Mapping[str, str],
 ) -> Graph:
     """The graph with an open batch, merged from the graphs for two batch sizes."""
-    one, other = (
+    first, second = (
         _with_names(written(traced(fn, dynamic.of_batch(args, size), params), options).graph, names)
         for size in dynamic.SIZES
     )
-    return dynamic.merged(one, other)
+    return dynamic.merged(first, second)
 
 
-def written(found: Traced, options: Options) -> Written:
+def written(tracing: Traced, options: Options) -> Written:
     """Exports a traced function: writes, folds and tidies its graph."""
     scope = Scope(options)
     step = Step(scope, "export", {}, (), Place(), call)
-    avals = found.jaxpr.in_avals[len(found.params) :]
+    avals = tracing.jaxpr.in_avals[len(tracing.params) :]
     inputs = [
         of_tensor(scope.input(name, step.tosa_type(aval.dtype), aval.shape))
-        for name, aval in zip(found.inputs, avals, strict=True)
+        for name, aval in zip(tracing.inputs, avals, strict=True)
     ]
-    results = run(scope, found.jaxpr, [*found.params, *inputs], Place(), found.constants)
+    results = run(scope, tracing.jaxpr, [*tracing.params, *inputs], Place(), tracing.constants)
     raw = fold(scope.graph(step.outputs(results)))
     graph, origins = tidied(Written(raw, scope.origins))
-    names = with_room(graph, dict(zip(graph.outputs, found.outputs, strict=True)))
+    names = with_room(graph, dict(zip(graph.outputs, tracing.outputs, strict=True)))
     source = Source("JAX", jax.__version__, "tosajax", tuple(scope.notes))
     graph = dataclasses.replace(renamed(graph, names), source=source)
     return Written(graph, {names.get(name, name): origin for name, origin in origins.items()})

@@ -19,13 +19,13 @@ def with_room(graph: Graph, names: Mapping[str, str]) -> dict[str, str]:
     Returns:
       `names`, and an unused name for each tensor that has one of the new names.
     """
-    found = dict(names)
+    result = dict(names)
     taken = {*graph.tensors, *names.values()}
     for name in graph.tensors:
         if name not in names and name in names.values():
-            found[name] = unused(name, taken)
-            taken.add(found[name])
-    return found
+            result[name] = unused(name, taken)
+            taken.add(result[name])
+    return result
 
 
 def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:

@@ -38,13 +38,13 @@ def origin_of(primitive: str, inputs: Sequence[Value]) -> Origin | None:
     if not origins:
         return None
     numbers = frozenset[int]().union(*(origin.numbers for origin in origins))
-    found = []
+    moved = []
     for at, value in enumerate(inputs):
         affine = _affine(primitive, inputs, at)
         if value.origin is not None and value.origin.moves is not None and affine is not None:
-            found.append(value.origin.moved(*affine))
-    found = found or [origins[0].changed()]
-    return min(found, key=_computations).with_others(numbers)
+            moved.append(value.origin.moved(*affine))
+    moved = moved or [origins[0].changed()]
+    return min(moved, key=_computations).with_others(numbers)
 
 
 def _computations(origin: Origin) -> int:
@@ -118,20 +118,20 @@ def elements(moves: Sequence[Move], before: Shape, after: Shape) -> Elements | N
       The Elements, or None if the moves do not lead to the shape.
     """
     places = np.arange(math.prod(before)).reshape(before)
-    found = Elements(places, *(np.broadcast_to(x, before) for x in (1.0, 0.0)))
+    result = Elements(places, *(np.broadcast_to(x, before) for x in (1.0, 0.0)))
     try:
         for move in moves:
-            found = _moved(found, move)
-        return Elements(*(np.broadcast_to(array, after) for array in found))
+            result = _moved(result, move)
+        return Elements(*(np.broadcast_to(array, after) for array in result))
     except ValueError:
         return None
 
 
-def _moved(found: Elements, move: Move) -> Elements:
+def _moved(old: Elements, move: Move) -> Elements:
     if isinstance(move, Affine):
-        factor, offset = found.factor * move.factor, found.offset * move.factor + move.offset
-        return Elements(*np.broadcast_arrays(found.places, factor, offset))
-    return Elements(*(_moved_array(array, move) for array in found))
+        factor, offset = old.factor * move.factor, old.offset * move.factor + move.offset
+        return Elements(*np.broadcast_arrays(old.places, factor, offset))
+    return Elements(*(_moved_array(array, move) for array in old))
 
 
 def _moved_array(array: np.ndarray, move: Move) -> np.ndarray:

@@ -95,7 +95,7 @@ class Scope:
         count = len(dtypes) if dtypes else len(spec.OPERATORS[op].outputs)
         names = [self._unused(path) for _ in range(count)]
         location = place.location(path)
-        made = self._builder.ops(
+        outputs = self._builder.ops(
             op,
             *inputs,
             shapes=shapes,
@@ -104,12 +104,12 @@ class Scope:
             location=location,
             **attributes,
         )
-        self._made[key] = made
+        self._made[key] = outputs
         if op == "CAST":
-            self.casts[made[0].name] = inputs[0]
+            self.casts[outputs[0].name] = inputs[0]
         if op == "RESHAPE":
-            self._before_reshape[made[0].name] = inputs[0]
-        return made
+            self._before_reshape[outputs[0].name] = inputs[0]
+        return outputs
 
     def before_reshape(self, tensor: Tensor) -> Tensor:
         """The input of the RESHAPE that computes a tensor; the tensor itself if none does."""
@@ -151,19 +151,19 @@ class Scope:
         """
         env = dict(zip(graph.inputs, inputs, strict=True))
         for node in graph.ordered_nodes():
-            made = [graph.tensors[name] for name in node.outputs]
-            values = np.asarray(made[0].values)
+            tensors = [graph.tensors[name] for name in node.outputs]
+            values = np.asarray(tensors[0].values)
             if node.op == "CONST_SHAPE":
-                env[made[0].name] = self.const_shape([int(n) for n in values])
+                env[tensors[0].name] = self.const_shape([int(n) for n in values])
             elif node.op == "CONST":
-                env[made[0].name] = self.const(known(values), values, made[0].name)
+                env[tensors[0].name] = self.const(known(values), values, tensors[0].name)
             else:
                 operands = [env[name] for name in node.inputs]
                 outputs = self.node(
                     node.op, operands, dict(node.attributes), place, node.op.lower(),
-                    [t.dtype for t in made], [t.shape or () for t in made],
+                    [t.dtype for t in tensors], [t.shape or () for t in tensors],
                 )  # fmt: skip
-                env |= {t.name: output for t, output in zip(made, outputs, strict=True)}
+                env |= {t.name: output for t, output in zip(tensors, outputs, strict=True)}
         return [env[name] for name in graph.outputs]
 
     def subgraph(self, graph: Graph) -> str:
@@ -199,12 +199,12 @@ def _unused(name: str, taken: dict[str, int]) -> str:
       name: the beginning of the name.
       taken: the number of names derived from each name in use; is updated.
     """
-    found = name
-    while found in taken:
+    candidate = name
+    while candidate in taken:
         taken[name] += 1
-        found = f"{name}_{taken[name]}"
-    taken[found] = 0
-    return found
+        candidate = f"{name}_{taken[name]}"
+    taken[candidate] = 0
+    return candidate
 
 
 def _identity(value: Value, held: np.ndarray) -> object:

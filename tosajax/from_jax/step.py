@@ -106,13 +106,15 @@ class Step:
                 for t, x in zip(tensors, inputs, strict=True)
             ]
         dtypes = None if dtype is None else [self.tosa_type(dtype)]
-        made = self.scope.node(op, tensors, attributes, self.place, self.primitive, dtypes)
+        outputs = self.scope.node(op, tensors, attributes, self.place, self.primitive, dtypes)
         if not operator.is_elementwise:
-            return tuple(map(of_tensor, made))
+            return tuple(map(of_tensor, outputs))
         if rank > MAX_RANK:
-            made = tuple(self._reshaped(tensor, np.broadcast_shapes(*held)) for tensor in made)
+            outputs = tuple(
+                self._reshaped(tensor, np.broadcast_shapes(*held)) for tensor in outputs
+            )
         shape = np.broadcast_shapes(*(value.shape for value in values))
-        return tuple(of_tensor(tensor, shape) for tensor in made)
+        return tuple(of_tensor(tensor, shape) for tensor in outputs)
 
     def _operand(self, x: Operand | Sequence[int], rank: int | None) -> Tensor:
         if isinstance(x, Tensor):
@@ -156,8 +158,8 @@ class Step:
     def _const(self, value: Value, held: np.ndarray) -> Tensor:
         self.tosa_type(value.dtype)
         if held.size == 0:
-            found = f"an array of shape {value.shape}"
-            raise self.unsupported(found, "at least one element, as TOSA has no empty tensors")
+            problem = f"an array of shape {value.shape}"
+            raise self.unsupported(problem, "at least one element, as TOSA has no empty tensors")
         return self.scope.const(value, held, self._constant_name)
 
     @property
@@ -204,8 +206,8 @@ class Step:
             held = np.transpose(np.asarray(value.held), perms)
             origin = value.origin and value.origin.moved(Transposed(perms))
             return Value(shape, value.dtype, held, origin)
-        kept = [axis for axis in perms if value.held_shape[axis] != 1]
-        if kept == sorted(kept):  # Only axes of size 1 move.
+        long = [axis for axis in perms if value.held_shape[axis] != 1]
+        if long == sorted(long):  # Only axes of size 1 move.
             return of_tensor(self._reshaped(self.held(value), held_shape), shape)
         return of_tensor(self._transposed(self.held(value), perms), shape)
 
@@ -306,19 +308,19 @@ class Step:
         return self._reshaped(small, tuple(shape[axis] for axis in perms))
 
     def _node(self, op: str, *tensors: Tensor, **attributes: Any) -> Tensor:
-        (made,) = self.scope.node(op, tensors, attributes, self.place, self.primitive)
-        return made
+        (output,) = self.scope.node(op, tensors, attributes, self.place, self.primitive)
+        return output
 
     def outputs(self, results: Sequence[Value]) -> list[Tensor]:
         """The output tensors for results; IDENTITY for inputs, constants and repeated tensors."""
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for value in results:
             tensor = self.tensor(value)
             is_computed = not value.is_known and tensor.name not in self.scope.inputs
-            if not is_computed or tensor.name in found:
+            if not is_computed or tensor.name in tensors:
                 tensor = self.scope.copy(tensor)
-            found[tensor.name] = tensor
-        return [*found.values()]
+            tensors[tensor.name] = tensor
+        return [*tensors.values()]
 
     def subgraph(
         self,
@@ -334,8 +336,8 @@ class Step:
           write: returns the results, given a step in the subgraph and the values there.
         """
         inner = dataclasses.replace(self, scope=self.scope.nested(name))
-        found = [v if v.is_known else inner._input(v) for v in values]
-        outputs = inner.outputs(write(inner, found))
+        inner_values = [v if v.is_known else inner._input(v) for v in values]
+        outputs = inner.outputs(write(inner, inner_values))
         graph = inner.scope.graph(outputs)
         origins = inner.scope.origins.items()
         self.scope.origins |= {f"{graph.name}/{name}": origin for name, origin in origins}

@@ -52,19 +52,21 @@ def traced(fn: Callable[..., Any], args: Sequence[Any], params: Any | None) -> T
     Raises:
       TypeError: something among the arguments is not an array.
     """
-    module, first, given = Leaves(fn), Leaves(params), [Leaves(arg) for arg in args]
+    module, first, leaves_of_args = Leaves(fn), Leaves(params), [Leaves(arg) for arg in args]
     names = _argument_names(fn, params is not None, len(args))
-    for name, leaves in zip(names, given, strict=True):
+    for name, leaves in zip(names, leaves_of_args, strict=True):
         leaves.raise_others(name)
     parameters = [*module.named(""), *first.named("")]
     inputs = [
-        leaf for name, leaves in zip(names, given, strict=True) for leaf in leaves.named(name)
+        leaf
+        for name, leaves in zip(names, leaves_of_args, strict=True)
+        for leaf in leaves.named(name)
     ]
     arrays, examples = [a for _, a in parameters], [a for _, a in inputs]
 
     def called(*flat: Any) -> Any:
         rest = iter(flat)
-        target, *arguments = (leaves.filled(rest) for leaves in (module, first, *given))
+        target, *arguments = (leaves.filled(rest) for leaves in (module, first, *leaves_of_args))
         return target(*arguments[params is None :])
 
     def function(*inputs: Any) -> list[jax.Array]:
@@ -94,8 +96,8 @@ def _argument_names(fn: Callable[..., Any], has_params: bool, count: int) -> lis
     except (TypeError, ValueError):
         parameters = []
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    found = [p.name for p in parameters if p.kind in kinds][has_params:]
-    return [found[i] if i < len(found) else f"input_{i}" for i in range(count)]
+    names = [p.name for p in parameters if p.kind in kinds][has_params:]
+    return [names[i] if i < len(names) else f"input_{i}" for i in range(count)]
 
 
 def _constants(fn: Callable[..., Any], arrays: Sequence[Any], first: int) -> tuple[Value, ...]:

@@ -61,7 +61,7 @@ class _Flow:
 _NOTHING = _Flow()
 
 
-def signs(found: Traced, *, is_batch: bool) -> Iterator[str]:
+def signs(tracing: Traced, *, is_batch: bool) -> Iterator[str]:
     """Yields a sentence for each sign that the function is in training mode.
 
     Examples are along the first dimension of the first input, and of all inputs whose first
@@ -70,16 +70,16 @@ def signs(found: Traced, *, is_batch: bool) -> Iterator[str]:
     Else it may be a sequence, and only a normalization along it counts.
 
     Args:
-      found: the traced function.
+      tracing: the traced function.
       is_batch: whether the user declared the first dimension a batch.
     """
-    avals = found.jaxpr.in_avals
-    inputs = avals[len(found.params) :]
+    avals = tracing.jaxpr.in_avals
+    inputs = avals[len(tracing.params) :]
     batch = inputs[0].shape[0] if inputs and inputs[0].ndim > 1 else None
-    flows = [_NOTHING for _ in found.params] + [
+    flows = [_NOTHING for _ in tracing.params] + [
         _Flow(0 if a.ndim and a.shape[0] == batch else None, is_given=True) for a in inputs
     ]
-    results = _results(found.jaxpr, flows, Place())
+    results = _results(tracing.jaxpr, flows, Place())
     drawn = frozenset[Place]().union(*(result.drawn for result in results))
     if drawn:
         yield (
@@ -88,7 +88,7 @@ def signs(found: Traced, *, is_batch: bool) -> Iterator[str]:
         )
     mixed = {
         name: result.mixed if is_batch or result.is_batch else result.normalized
-        for name, result in zip(found.outputs, results, strict=True)
+        for name, result in zip(tracing.outputs, results, strict=True)
         if result.axis is not None
     }
     if places := frozenset[Place]().union(*mixed.values()):
@@ -163,8 +163,8 @@ def _repeated(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
 
 
 def _chosen(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
-    index, *given = operands
-    branches = [_results(closed(b), given, place) for b in eqn.params["branches"]]
+    index, *inputs = operands
+    branches = [_results(closed(b), inputs, place) for b in eqn.params["branches"]]
     return [
         dataclasses.replace(functools.reduce(_Flow.joined, of, index), axis=_same(of))
         for of in zip(*branches, strict=True)
@@ -187,17 +187,17 @@ def _settled(flows: Sequence[_Flow], turn: Callable[[list[_Flow]], list[_Flow]])
 def _computed(eqn: Any, operands: Sequence[_Flow], place: Place) -> list[_Flow]:
     """The flows of the results of a primitive that calls no function."""
     name = eqn.primitive.name
-    found = functools.reduce(_Flow.joined, operands, _NOTHING)
-    if name in _DRAWS and not found.is_given:
-        found = dataclasses.replace(found, drawn=found.drawn | {place})
+    flow = functools.reduce(_Flow.joined, operands, _NOTHING)
+    if name in _DRAWS and not flow.is_given:
+        flow = dataclasses.replace(flow, drawn=flow.drawn | {place})
     if name in _ROOTS:
         statistics = (x.mixed for x in operands if x.axis is None)
-        found = dataclasses.replace(found, normalized=found.normalized.union(*statistics))
-    return [_along(eqn, operands, found, place, var.aval.shape) for var in eqn.outvars]
+        flow = dataclasses.replace(flow, normalized=flow.normalized.union(*statistics))
+    return [_along(eqn, operands, flow, place, var.aval.shape) for var in eqn.outvars]
 
 
 def _along(
-    eqn: Any, operands: Sequence[_Flow], found: _Flow, place: Place, shape: Sequence[int]
+    eqn: Any, operands: Sequence[_Flow], flow: _Flow, place: Place, shape: Sequence[int]
 ) -> _Flow:
     """The flow of a result, with the axis of its examples and the places that combine them."""
     combined, axes = False, set[int]()
@@ -210,9 +210,9 @@ def _along(
         if axis is not None:
             axes.add(axis)
     # With examples along two axes, each element depends on a pair of examples.
-    mixed = found.mixed | {place} if combined or len(axes) > 1 else found.mixed
-    is_batch = found.is_batch or (is_convolved and bool(axes))
-    return dataclasses.replace(found, axis=min(axes, default=None), mixed=mixed, is_batch=is_batch)
+    mixed = flow.mixed | {place} if combined or len(axes) > 1 else flow.mixed
+    is_batch = flow.is_batch or (is_convolved and bool(axes))
+    return dataclasses.replace(flow, axis=min(axes, default=None), mixed=mixed, is_batch=is_batch)
 
 
 def _moved(

@@ -42,8 +42,8 @@ class Origin:
     others: frozenset[int] = frozenset()
 
     def moved(self, *moves: Move) -> Origin:
-        kept = None if self.moves is None else (*self.moves, *moves)
-        return dataclasses.replace(self, moves=kept)
+        all_moves = None if self.moves is None else (*self.moves, *moves)
+        return dataclasses.replace(self, moves=all_moves)
 
     def changed(self) -> Origin:
         return dataclasses.replace(self, moves=None)

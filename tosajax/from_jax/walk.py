@@ -61,10 +61,10 @@ def _last_reads(jaxpr: Any) -> dict[int, list[Any]]:
     for var in jaxpr.outvars:
         if not _is_literal(var):
             last.pop(var, None)
-    found: dict[int, list[Any]] = {}
+    variables: dict[int, list[Any]] = {}
     for var, at in last.items():
-        found.setdefault(at, []).append(var)
-    return found
+        variables.setdefault(at, []).append(var)
+    return variables
 
 
 def _written(scope: Scope, eqn: Any, inputs: list[Value], outer: Place) -> list[Value]:
@@ -84,12 +84,12 @@ def _written(scope: Scope, eqn: Any, inputs: list[Value], outer: Place) -> list[
         raise step.unsupported("a primitive without a rule", "one that TOSA can express", hint)
     if name not in _OF_PLACES and any(map(_is_place, inputs, eqn.invars)):
         step.tosa_type(np.uint32)  # Raises UnsupportedError.
-    found = RULES[name](step, *inputs)
-    results = [found] if isinstance(found, Value) else list(found)
+    result = RULES[name](step, *inputs)
+    results = [result] if isinstance(result, Value) else list(result)
     for value, aval in zip(results, outs, strict=True):
         if value.shape != aval.shape or not (value.dtype == aval.dtype or _is_place(value, aval)):
-            made, wanted = (f"{v.dtype}{list(v.shape)}" for v in (value, aval))
-            raise AssertionError(f"{step.title}: the rule made {made}, expected {wanted}")
+            actual, wanted = (f"{v.dtype}{list(v.shape)}" for v in (value, aval))
+            raise AssertionError(f"{step.title}: the rule made {actual}, expected {wanted}")
     return results
 
 

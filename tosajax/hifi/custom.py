@@ -175,15 +175,15 @@ def graph_of(op: str, call: Call, operands: Sequence[Any]) -> Graph:
 _DATA = ("state", "xs", "x")
 
 
-def _layer(b: Builder, name: str, found: dict[str, Any]) -> Sequence[Tensor]:
+def _layer(b: Builder, name: str, attributes: dict[str, Any]) -> Sequence[Tensor]:
     """Adds a layer, given Tensors [N, ...]; returns its results."""
     if name == "cnn_apply":
-        return [cnn(b, **found)]
+        return [cnn(b, **attributes)]
     if name.endswith("step"):
-        x = found.pop("x")
-        found["xs"] = _reshape(b, x, (x.shape[0], 1, *x.shape[1:]))
+        x = attributes.pop("x")
+        attributes["xs"] = _reshape(b, x, (x.shape[0], 1, *x.shape[1:]))
     layer: Callable[..., Any] = gru if name.startswith("gru") else lstm
-    state, ys = layer(b, **found)
+    state, ys = layer(b, **attributes)
     return *state, ys
 
 
@@ -275,19 +275,19 @@ def _encode_cnn(config: CNNConfig) -> dict[str, Any]:
     return {f.name: plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
 
 
-def _decode_recurrent(kind: type, found: dict[str, Any]) -> dict[str, Any]:
-    activation = found["activation"]
+def _decode_recurrent(kind: type, attributes: dict[str, Any]) -> dict[str, Any]:
+    activation = attributes["activation"]
     if not isinstance(activation, str):
         activation = ActivationCoefficients(**activation)
-    return {**found, "config": kind(**found["config"]), "activation": activation}
+    return {**attributes, "config": kind(**attributes["config"]), "activation": activation}
 
 
-def _decode_cnn(found: dict[str, Any]) -> dict[str, Any]:
+def _decode_cnn(attributes: dict[str, Any]) -> dict[str, Any]:
     def shape_of(value: dict[str, Any]) -> Shape:
         dim = value["dim"] and _DIMENSIONS[ShapeType(value["shape_type"])](*value["dim"])
         return Shape(**{**value, "dim": dim})
 
-    fields = found["config"].items()
+    fields = attributes["config"].items()
     values: Any = {k: shape_of(v) if isinstance(v, dict) else v for k, v in fields}
     return {"config": CNNConfig(**values)}
 
@@ -310,11 +310,11 @@ def _attributes(name: str, text: str | bytes, decode: Callable[[Any], Any]) -> d
 
 def _run_gru(xs: jax.Array, h: jax.Array, *weights: jax.Array, implementation_attrs: Any) -> Any:
     decode = functools.partial(_decode_recurrent, GRUConfig)
-    found = _attributes("gru", implementation_attrs, decode)
-    config = found.pop("config")
+    attributes = _attributes("gru", implementation_attrs, decode)
+    config = attributes.pop("config")
 
     def run(h: jax.Array, xs: jax.Array) -> tuple[jax.Array, ...]:
-        state, ys = gru_scan(config, GRUWeights(*weights), GRUState(h), xs, **found)
+        state, ys = gru_scan(config, GRUWeights(*weights), GRUState(h), xs, **attributes)
         return *state, ys
 
     return jax.vmap(run)(h, xs)
@@ -324,19 +324,19 @@ def _run_lstm(
     xs: jax.Array, h: jax.Array, c: jax.Array, *weights: jax.Array, implementation_attrs: Any
 ) -> Any:
     decode = functools.partial(_decode_recurrent, LSTMConfig)
-    found = _attributes("lstm", implementation_attrs, decode)
-    config = found.pop("config")
+    attributes = _attributes("lstm", implementation_attrs, decode)
+    config = attributes.pop("config")
 
     def run(h: jax.Array, c: jax.Array, xs: jax.Array) -> tuple[jax.Array, ...]:
-        state, ys = lstm_scan(config, LSTMWeights(*weights), LSTMState(h, c), xs, **found)
+        state, ys = lstm_scan(config, LSTMWeights(*weights), LSTMState(h, c), xs, **attributes)
         return *state, ys
 
     return jax.vmap(run)(h, c, xs)
 
 
 def _run_cnn(x: jax.Array, *weights: jax.Array, implementation_attrs: Any) -> Any:
-    found = _attributes("cnn", implementation_attrs, _decode_cnn)
-    return jax.vmap(functools.partial(cnn_apply, found["config"], CNNWeights(*weights)))(x)
+    attributes = _attributes("cnn", implementation_attrs, _decode_cnn)
+    return jax.vmap(functools.partial(cnn_apply, attributes["config"], CNNWeights(*weights)))(x)
 
 
 OPERATORS: dict[tuple[str, str], Callable[..., Any]] = {

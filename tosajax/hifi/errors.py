@@ -148,8 +148,8 @@ class NNLibConfigError(ValueError):
         self.code = fault.code
         self.argument = fault.argument
         self._given = layer, fault
-        found, wanted = f"{fault.argument} is {fault.found}", f"expected {fault.wanted}"
-        super().__init__(f"{layer}: {found}, {wanted} [{fault.code.name}]")
+        problem, wanted = f"{fault.argument} is {fault.found}", f"expected {fault.wanted}"
+        super().__init__(f"{layer}: {problem}, {wanted} [{fault.code.name}]")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._given, self.__dict__

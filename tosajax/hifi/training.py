@@ -55,7 +55,7 @@ def quantize(x: Any, fraction: int, dtype: type) -> QTensor:
     if isinstance(x, QTensor):
         return x
     fraction = integer("quantize", "fraction", fraction)
-    if not any(dtype == known for known in (np.int8, np.int16, np.int32)):
+    if not any(dtype == allowed for allowed in (np.int8, np.int16, np.int32)):
         raise wrong_type("quantize", "dtype", dtype, "int8, int16 or int32")
     x = _array("quantize", "x", x)
     if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -58,13 +58,13 @@ def _float_rem(x: jax.Array, y: jax.Array) -> jax.Array:
     The quotient may be off by one, which is corrected. The divisor is multiplied in two halves of
     12 bits, whose products are exact.
     """
-    left, size = jnp.abs(x), jnp.abs(y)
-    high = _upper_half(size)
-    count = jnp.floor(left * (1 / size))
-    rest = (left - count * high) - count * (size - high)
-    rest = jnp.where(rest < 0, rest + size, rest)
-    rest = jnp.where(rest >= size, rest - size, rest)
-    rest = jnp.where(left < size, left, rest)
+    dividend, divisor = jnp.abs(x), jnp.abs(y)
+    high = _upper_half(divisor)
+    count = jnp.floor(dividend * (1 / divisor))
+    rest = (dividend - count * high) - count * (divisor - high)
+    rest = jnp.where(rest < 0, rest + divisor, rest)
+    rest = jnp.where(rest >= divisor, rest - divisor, rest)
+    rest = jnp.where(dividend < divisor, dividend, rest)
     return jnp.where(x < 0, -rest, rest)
 
 

@@ -36,18 +36,20 @@ def while_loop(
     """
     if not step.scope.has_control_flow:
         raise no_loop(step, turns)
-    places, kept = _distinct(fixed)
-    values = [*kept, *(of_tensor(step.tensor(value)) for value in state)]
+    places, distinct = _distinct(fixed)
+    values = [*distinct, *(of_tensor(step.tensor(value)) for value in state)]
 
-    def parts(found: Sequence[Value]) -> tuple[list[Value], Sequence[Value]]:
-        return [found[place] for place in places], found[len(kept) :]
+    def parts(inner_values: Sequence[Value]) -> tuple[list[Value], Sequence[Value]]:
+        return [inner_values[place] for place in places], inner_values[len(distinct) :]
 
-    def judged(inner: Step, found: Sequence[Value]) -> Sequence[Value]:
-        return condition(inner, *parts(found))
+    def judged(inner: Step, inner_values: Sequence[Value]) -> Sequence[Value]:
+        return condition(inner, *parts(inner_values))
 
-    def turned(inner: Step, found: Sequence[Value]) -> Sequence[Value]:
-        same = [of_tensor(v.held) for v in found[: len(kept)] if isinstance(v.held, Tensor)]
-        return [*same, *body(inner, *parts(found))]
+    def turned(inner: Step, inner_values: Sequence[Value]) -> Sequence[Value]:
+        same = [
+            of_tensor(v.held) for v in inner_values[: len(distinct)] if isinstance(v.held, Tensor)
+        ]
+        return [*same, *body(inner, *parts(inner_values))]
 
     graphs = {
         "cond_graph": step.subgraph(f"{step.primitive}_cond", values, judged),
@@ -55,8 +57,8 @@ def while_loop(
     }
     tensors = [value.held for value in values if isinstance(value.held, Tensor)]
     dtypes = [tensor.dtype for tensor in tensors]
-    made = step.scope.node("WHILE_LOOP", tensors, graphs, step.place, step.primitive, dtypes)
-    return [of_tensor(tensor) for tensor in made[len(made) - len(state) :]]
+    outputs = step.scope.node("WHILE_LOOP", tensors, graphs, step.place, step.primitive, dtypes)
+    return [of_tensor(tensor) for tensor in outputs[len(outputs) - len(state) :]]
 
 
 def no_loop(step: Step, turns: str) -> Exception:
@@ -73,5 +75,5 @@ def no_loop(step: Step, turns: str) -> Exception:
 def _distinct(values: Sequence[Value]) -> tuple[list[int], list[Value]]:
     """For each value its index among the distinct values, and the distinct values."""
     keys = [(v.held.name, v.shape) if isinstance(v.held, Tensor) else v for v in values]
-    found = dict(zip(keys, values, strict=True))
-    return [[*found].index(key) for key in keys], [*found.values()]
+    distinct = dict(zip(keys, values, strict=True))
+    return [[*distinct].index(key) for key in keys], [*distinct.values()]

@@ -124,14 +124,14 @@ def slid(combine: Combine, arrays: Arrays, windows: Sequence[Window]) -> Arrays:
 
 def _slid(combine: Combine, arrays: Arrays, axis: int, window: Window) -> Arrays:
     """Reduces windows along an axis, by combining windows of 1, 2, 4, ... elements."""
-    size, found, at, width = window.room + 1, None, 0, 1
+    size, result, at, width = window.room + 1, None, 0, 1
     while True:
         if window.length & width:
             part = _cut(arrays, axis, at, at + size)
-            found = part if found is None else combine(found, part)
+            result = part if result is None else combine(result, part)
             at += width * window.dilation
         if 2 * width > window.length:
-            return [lax.slice_in_dim(x, 0, size, window.stride, axis) for x in found or arrays]
+            return [lax.slice_in_dim(x, 0, size, window.stride, axis) for x in result or arrays]
         step, end = width * window.dilation, arrays[0].shape[axis]
         arrays = combine(_cut(arrays, axis, 0, end - step), _cut(arrays, axis, step, end))
         width *= 2

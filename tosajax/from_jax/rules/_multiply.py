@@ -53,12 +53,12 @@ class Multiply(NamedTuple):
 
 def row_of(op: str, dtype: Any) -> Mapping[str, Any] | None:
     """The type row of an operator for operands of one dtype, the widest of several, or None."""
-    kind, found = TOSA_TYPES[np.dtype(dtype)], None
+    kind, types_of_row = TOSA_TYPES[np.dtype(dtype)], None
     for row in spec.OPERATORS[op].types:
         types = {row.types.get(name, kind) for name in ("in_t", "weight_t", "in_out_t")}
         if types == {kind}:
-            found = row.types
-    return found
+            types_of_row = row.types
+    return types_of_row
 
 
 def sum_type(op: str, dtype: Any) -> np.dtype:
@@ -169,9 +169,9 @@ def _total(step: Step, sums: list[list[Value]], terms: int) -> Value:
         rest = iter(parts)
         shifted: list[jax.Array] = []
         for at, each in enumerate(sums):
-            found = [next(rest) for _ in each]
-            found = [functools.reduce(lax.add, found)] if found and most < 2**31 else found
-            shifted += [part << 8 * at for part in found]
+            terms = [next(rest) for _ in each]
+            terms = [functools.reduce(lax.add, terms)] if terms and most < 2**31 else terms
+            shifted += [part << 8 * at for part in terms]
         low = functools.reduce(lax.add, [part & 0xFFFF for part in shifted])
         if bits <= 16:
             return low

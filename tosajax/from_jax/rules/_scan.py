@@ -66,12 +66,14 @@ def _lengths(step: Step) -> tuple[int, int]:
 
 
 def _unrolled(step: Step, parts: Scan) -> list[Value]:
-    carry, found = list(parts.carry), {}
+    carry, rows_by_turn = list(parts.carry), {}
     for turn in parts.order:
         rows = [_row(step, array, turn) for array in parts.arrays]
         results = step.jaxs(parts.body, *parts.constants, *carry, *rows)
-        carry, found[turn] = results[: len(carry)], results[len(carry) :]
-    columns = ([found[turn][i] for turn in sorted(found)] for i in range(len(parts.rows)))
+        carry, rows_by_turn[turn] = results[: len(carry)], results[len(carry) :]
+    columns = (
+        [rows_by_turn[turn][i] for turn in sorted(rows_by_turn)] for i in range(len(parts.rows))
+    )
     stacked = (_stacked(step, c, row) for c, row in zip(columns, parts.rows, strict=True))
     return [*carry, *stacked]
 
@@ -114,16 +116,16 @@ def _looped(step: Step, parts: Scan) -> list[Value]:
         row, before, results = state[0], state[1 : 1 + carry], state[1 + carry :]
         arrays = zip(fixed[constants:], parts.arrays, strict=True)
         rows = [_read(step, table, row, array) for table, array in arrays]
-        found = step.jaxs(parts.body, *fixed[:constants], *before, *rows)
-        written = zip(results, found[carry:], strict=True)
+        following_state = step.jaxs(parts.body, *fixed[:constants], *before, *rows)
+        written = zip(results, following_state[carry:], strict=True)
         results = [_write(step, table, row, value) for table, value in written]
         following = step.op("ADD", row, step.constant([[parts.order.step]], np.int32))
-        return [following, *found[:carry], *results]
+        return [following, *following_state[:carry], *results]
 
     turns = f"{len(parts.order)} turns"
-    found = while_loop(step, fixed, state, condition=condition, body=body, turns=turns)
-    tables = zip(found[1 + carry :], parts.rows, strict=True)
-    return [*found[1 : 1 + carry], *(_array(step, table, aval) for table, aval in tables)]
+    final = while_loop(step, fixed, state, condition=condition, body=body, turns=turns)
+    tables = zip(final[1 + carry :], parts.rows, strict=True)
+    return [*final[1 : 1 + carry], *(_array(step, table, aval) for table, aval in tables)]
 
 
 def _table(step: Step, array: Value) -> Value:
@@ -138,8 +140,8 @@ def _read(step: Step, table: Value, row: Value, array: Value) -> Value:
     """A row of a table."""
     if array.held_shape[0] == 1:
         return table
-    found = step.reshape(step.op("GATHER", table, row), array.shape[1:])
-    return step.cast(found, array.dtype)
+    element = step.reshape(step.op("GATHER", table, row), array.shape[1:])
+    return step.cast(element, array.dtype)
 
 
 def _empty(step: Step, aval: Aval) -> Value:
@@ -156,13 +158,13 @@ def _write(step: Step, table: Value, row: Value, value: Value) -> Value:
 
 def _stored(step: Step, dtype: np.dtype) -> np.dtype:
     """The dtype for a table that GATHER and SCATTER support; int8 for bool."""
-    found = step.tosa_type(dtype)
-    if found is DType.BOOL:
+    tosa_type = step.tosa_type(dtype)
+    if tosa_type is DType.BOOL:
         return np.dtype(np.int8)
     types = {row.type_of(GATHER.inputs[0]) for row in GATHER.types}
-    if found not in types:
+    if tosa_type not in types:
         wanted = " or ".join(t.name for t in types if t is not None)
-        raise step.unsupported(f"a loop over rows of {found.name}", wanted)
+        raise step.unsupported(f"a loop over rows of {tosa_type.name}", wanted)
     return dtype
 
 

@@ -77,13 +77,13 @@ class Windows:
     def c(self) -> int:
         return self.size(self.rest)
 
-    def along(self, kept: Sequence[int]) -> Windows:
+    def along(self, places: Sequence[int]) -> Windows:
         """The windows with only some of the indexed axes; they cover the dropped axes completely.
 
         Args:
-          kept: positions in `axes`.
+          places: positions in `axes`.
         """
-        axes, sizes = (tuple(part[i] for i in kept) for part in (self.axes, self.sizes))
+        axes, sizes = (tuple(part[i] for i in places) for part in (self.axes, self.sizes))
         return dataclasses.replace(self, axes=axes, sizes=sizes)
 
     @property
@@ -159,12 +159,12 @@ def _int32(step: Step, x: Value) -> Value:
     return dataclasses.replace(x, dtype=np.dtype(np.int32), held=numbers.astype(np.int32))
 
 
-def columns(step: Step, starts: Value, kept: Sequence[int]) -> Value:
+def columns(step: Step, starts: Value, places: Sequence[int]) -> Value:
     """The starts along some of the indexed axes."""
-    if len(kept) == starts.shape[-1]:
+    if len(places) == starts.shape[-1]:
         return starts
     size = (*starts.shape[:-1], 1)
-    return joined(step, [step.slice(starts, (0, 0, i), size) for i in kept], 2)
+    return joined(step, [step.slice(starts, (0, 0, i), size) for i in places], 2)
 
 
 def without_bool(step: Step, x: Value) -> tuple[Value, np.dtype]:

@@ -46,8 +46,8 @@ def platform_index(step: Step) -> Value:
     for at, names in enumerate(platforms):
         if "cpu" in (names or ()):
             return step.constant(at, step.out.dtype)
-    found = ", ".join(name for names in platforms for name in names or ())
-    raise step.unsupported(f"branches for {found}", "one for cpu or a default")
+    listed = ", ".join(name for names in platforms for name in names or ())
+    raise step.unsupported(f"branches for {listed}", "one for cpu or a default")
 
 
 def identity(step: Step, *args: Value) -> list[Value]:

@@ -63,11 +63,11 @@ def _branched(
     else:
         is_later = step.op("GREATER", index, step.like(first + half - 1, index))
 
-    def earlier(step: Step, found: Sequence[Value]) -> list[Value]:
-        return _branched(step, found[0], first, branches[:half], found[1:])
+    def earlier(step: Step, inner_values: Sequence[Value]) -> list[Value]:
+        return _branched(step, inner_values[0], first, branches[:half], inner_values[1:])
 
-    def later(step: Step, found: Sequence[Value]) -> list[Value]:
-        return _branched(step, found[0], first + half, branches[half:], found[1:])
+    def later(step: Step, inner_values: Sequence[Value]) -> list[Value]:
+        return _branched(step, inner_values[0], first + half, branches[half:], inner_values[1:])
 
     values = [index if len(branches) > 2 else _nothing(index), *operands]
     if not step.scope.has_control_flow:
@@ -79,8 +79,8 @@ def _branched(
     }
     tensors = [step.tensor(is_later), *(v.held for v in values if isinstance(v.held, Tensor))]
     dtypes = [step.tosa_type(aval.dtype) for aval in step.outs]
-    made = step.scope.node("COND_IF", tensors, graphs, step.place, step.primitive, dtypes)
-    return [of_tensor(tensor) for tensor in made]
+    outputs = step.scope.node("COND_IF", tensors, graphs, step.place, step.primitive, dtypes)
+    return [of_tensor(tensor) for tensor in outputs]
 
 
 class While(NamedTuple):

@@ -74,11 +74,11 @@ def _parts(step: Step, factor: Factor, axis: int, count: int) -> list[Factor]:
     shape = list(factor.value.shape)
     start = [0] * len(shape)
     shape[axis] //= count
-    found = []
+    blocks = []
     for i in range(count):
         start[axis] = i * shape[axis]
-        found.append(Factor(step.slice(factor.value, start, shape), factor.zero))
-    return found
+        blocks.append(Factor(step.slice(factor.value, start, shape), factor.zero))
+    return blocks
 
 
 def conv_general_dilated(step: Step, lhs: Value, rhs: Value) -> Value:
@@ -91,8 +91,8 @@ def conv_general_dilated(step: Step, lhs: Value, rhs: Value) -> Value:
         groups = step.params["batch_group_count"]
         x = _batches_as_channels(step, x, groups)
     if len(windows) > 3:
-        found = f"{len(windows)} spatial dimensions"
-        raise step.unsupported(found, "at most 3", "sum convolutions of slices")
+        dimensions = f"{len(windows)} spatial dimensions"
+        raise step.unsupported(dimensions, "at most 3", "sum convolutions of slices")
     while len(windows) < 2:
         windows.insert(0, Window(1, 1))
         x = step.reshape(x, (x.shape[0], 1, *x.shape[1:]))
@@ -112,7 +112,7 @@ def _channels_last(step: Step, value: Value, spec: Sequence[int]) -> Value:
 def _windows(step: Step, x: Value, w: Value) -> list[Window]:
     params = step.params
     before, after = zip(*params["padding"], strict=True) if params["padding"] else ((), ())
-    found = zip(
+    per_axis = zip(
         x.shape[1:-1],
         w.shape[1:-1],
         params["window_strides"],
@@ -122,7 +122,7 @@ def _windows(step: Step, x: Value, w: Value) -> list[Window]:
         params["lhs_dilation"],
         strict=True,
     )
-    return [Window(*each).fitted for each in found]
+    return [Window(*each).fitted for each in per_axis]
 
 
 def _batches_as_channels(step: Step, x: Value, groups: int) -> Value:

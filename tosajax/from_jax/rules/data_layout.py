@@ -204,18 +204,18 @@ def _concat(step: Step, parts: Sequence[Value], axis: int) -> Value:
 
 def _constants_joined(parts: Sequence[Value], axis: int) -> list[Value]:
     """The parts, with neighbouring constants concatenated."""
-    found: list[Value] = []
+    joined: list[Value] = []
     for x in parts:
-        if not (found and found[-1].is_known and x.is_known):
-            found.append(x)
+        if not (joined and joined[-1].is_known and x.is_known):
+            joined.append(x)
             continue
-        y = found.pop()
+        y = joined.pop()
         shape = (*x.shape[:axis], y.shape[axis] + x.shape[axis], *x.shape[axis + 1 :])
         if _same_number(x, y):
-            found.append(dataclasses.replace(y, shape=shape, origin=None))
+            joined.append(dataclasses.replace(y, shape=shape, origin=None))
         else:
-            found.append(known(np.concatenate([y.elements, x.elements], axis)))
-    return found
+            joined.append(known(np.concatenate([y.elements, x.elements], axis)))
+    return joined
 
 
 def _same_number(x: Value, y: Value) -> bool:

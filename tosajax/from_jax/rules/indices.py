@@ -40,17 +40,17 @@ def gather(step: Step, x: Value, indices: Value) -> Value:
     starts = from_zero(step, starts, len(axes) - starts.shape[2])
     windows = Windows(x.shape, batch, axes, tuple(sizes[a] for a in axes), starts.shape[1])
     starts, mask = _in_bounds(step, starts, windows)
-    kept = [i for i, axis in enumerate(axes) if sizes[axis] < x.shape[axis]] or [0]
-    windows = windows.along(kept)
-    y = taken(step, x, columns(step, starts, kept), windows)
+    short = [i for i, axis in enumerate(axes) if sizes[axis] < x.shape[axis]] or [0]
+    windows = windows.along(short)
+    y = taken(step, x, columns(step, starts, short), windows)
 
     # Each axis of the result comes from the indices or from the operand.
     count = len(batch)
-    found = [("index", axis) for axis in index_axes]
-    found[count:count] = [("operand", axis) for axis in windows.leading]
-    found += [("operand", axis) for axis in (*windows.pointed, *windows.rest)]
+    labels = [("index", axis) for axis in index_axes]
+    labels[count:count] = [("operand", axis) for axis in windows.leading]
+    labels += [("operand", axis) for axis in (*windows.pointed, *windows.rest)]
     wanted = _result_axes(numbers, x.rank, step.out.shape)
-    y = arranged(step, y, found, dict(zip(wanted, step.out.shape, strict=True)))
+    y = arranged(step, y, labels, dict(zip(wanted, step.out.shape, strict=True)))
     if mask is None:
         return y
     mask = step.reshape(mask, [indices.shape[axis] for axis in index_axes])
@@ -87,9 +87,9 @@ def _in_bounds(step: Step, starts: Value, windows: Windows) -> tuple[Value, Valu
 
 def _fill_value(step: Step) -> object:
     """The value that reads out of bounds return."""
-    given, dtype = step.params["fill_value"], step.out.dtype
-    if given is not None:
-        return given
+    fill, dtype = step.params["fill_value"], step.out.dtype
+    if fill is not None:
+        return fill
     if jax.numpy.issubdtype(dtype, np.inexact):
         return np.nan
     return True if dtype == np.bool_ else jax.numpy.iinfo(dtype).min
@@ -118,8 +118,8 @@ def dynamic_slice(step: Step, x: Value, *starts: Value) -> Value:
     windows = Windows(x.shape, (), tuple(axes), tuple(sizes[a] for a in axes), 1)
     at = clipped(step, stacked(step, [starts[axis] for axis in axes]), windows)
     y = taken(step, x, at, windows)
-    found = [*windows.leading, None, *windows.pointed, *windows.rest]
-    return arranged(step, y, found, dict(enumerate(sizes)))
+    labels = [*windows.leading, None, *windows.pointed, *windows.rest]
+    return arranged(step, y, labels, dict(enumerate(sizes)))
 
 
 def taken(step: Step, x: Value, starts: Value, windows: Windows) -> Value:
@@ -145,8 +145,8 @@ def taken(step: Step, x: Value, starts: Value, windows: Windows) -> Value:
         if pieces is not None:
             return step.cast(pieces, back)
     values = step.reshape(values, (windows.n, windows.k, windows.c))
-    found = step.op("GATHER", values, for_each_leading(step, indices, windows))
-    return step.cast(found, back)
+    elements = step.op("GATHER", values, for_each_leading(step, indices, windows))
+    return step.cast(elements, back)
 
 
 def _runs(step: Step, x: Value, indices: np.ndarray, axis: int) -> Value | None:
@@ -167,16 +167,18 @@ def _runs(step: Step, x: Value, indices: np.ndarray, axis: int) -> Value | None:
     return joined(step, blocks, axis)
 
 
-def arranged(step: Step, x: Value, found: Sequence[Hashable], wanted: dict[Hashable, int]) -> Value:
+def arranged(
+    step: Step, x: Value, labels: Sequence[Hashable], wanted: dict[Hashable, int]
+) -> Value:
     """Transposes an array to an order of labelled axes.
 
     Args:
       step: the primitive.
       x: the array; its axes may be merged.
-      found: the labels of its axes, in order; axes that are not in `wanted` have size 1.
+      labels: the labels of its axes, in order; axes that are not in `wanted` have size 1.
       wanted: label -> size of an axis, in the wanted order.
     """
-    axes = [axis for axis in found if axis in wanted]
+    axes = [axis for axis in labels if axis in wanted]
     x = step.reshape(x, [wanted[axis] for axis in axes])
     return step.transpose(x, [axes.index(axis) for axis in wanted])
 

@@ -59,16 +59,16 @@ def _attribute(
         return value
     if isinstance(value, Value):
         if value.scalar is None:
-            found = f"{argument.name} depends on the inputs"
-            raise step.unsupported(found, "a constant", "use maximum and minimum")
+            problem = f"{argument.name} depends on the inputs"
+            raise step.unsupported(problem, "a constant", "use maximum and minimum")
         value = value.scalar
     return np.asarray(value).astype(operands[0].dtype)[()]
 
 
 def _out_type(step: Step, arguments: dict[str, Any]) -> np.dtype:
     """The output dtype of an operator whose operands do not determine it."""
-    told = arguments.get("out_type")
-    return ARRAY_TYPES[told] if isinstance(told, DType) else step.outs[0].dtype
+    out_type = arguments.get("out_type")
+    return ARRAY_TYPES[out_type] if isinstance(out_type, DType) else step.outs[0].dtype
 
 
 def _kernel(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:

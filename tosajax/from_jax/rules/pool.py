@@ -102,8 +102,10 @@ def reduce_window(step: Step, *operands: Value) -> list[Value]:
     def reduced(*operands: jax.Array) -> list[jax.Array]:
         arrays, starts = operands[:count], operands[count:]
         padded = [lax.pad(x, s, config) for x, s in zip(arrays, starts, strict=True)]
-        found = slid(combine, padded, [w.padded for w in windows])
-        return combine([jnp.full(y.shape, s) for s, y in zip(starts, found, strict=True)], found)
+        results = slid(combine, padded, [w.padded for w in windows])
+        return combine(
+            [jnp.full(y.shape, s) for s, y in zip(starts, results, strict=True)], results
+        )
 
     return step.jaxs(reduced, *operands)
 
@@ -111,10 +113,10 @@ def reduce_window(step: Step, *operands: Value) -> list[Value]:
 def _started(step: Step, monoid: Monoid, x: Value, start: Value) -> Value:
     """reduce_window by a monoid; JAX combines the initial value with each window, not padding."""
     rules = {ADD: reduce_window_sum, MAX: reduce_window_max, MIN: reduce_window_min}
-    found = rules[monoid](step, x) if monoid in rules else _in_steps(step, x, monoid)
+    reduced = rules[monoid](step, x) if monoid in rules else _in_steps(step, x, monoid)
     if start.scalar is not None and start.scalar == monoid.neutral(x.dtype):
-        return found
-    return step.jax(lambda s, y: monoid.function(jnp.full(y.shape, s), y), start, found)
+        return reduced
+    return step.jax(lambda s, y: monoid.function(jnp.full(y.shape, s), y), start, reduced)
 
 
 # Derivatives of reduce_window_max and reduce_window_min.
@@ -207,19 +209,19 @@ def _sent_back(search: _Search, source: jax.Array, x: jax.Array) -> jax.Array:
 def _fetched(search: _Search, values: jax.Array, x: jax.Array) -> jax.Array:
     padded, padded_values = search.padded(x, search.worst), search.padded(values, 0)
     best = jnp.full(search.counts, search.worst, x.dtype)
-    found = jnp.zeros(search.counts, values.dtype)
+    fetched = jnp.zeros(search.counts, values.dtype)
     for offset in search.offsets:
         candidate = search.at(padded, offset)
         stays = search.keeps(best, candidate)
         best = lax.select(stays, best, candidate)
-        found = lax.select(stays, found, search.at(padded_values, offset))
-    return found
+        fetched = lax.select(stays, fetched, search.at(padded_values, offset))
+    return fetched
 
 
 def _windows(step: Step, x: Value) -> list[Window]:
     """The windows along all axes."""
     params = step.params
-    found = zip(
+    per_axis = zip(
         x.shape,
         params["window_dimensions"],
         params["window_strides"],
@@ -229,7 +231,7 @@ def _windows(step: Step, x: Value) -> list[Window]:
         params["base_dilation"],
         strict=True,
     )
-    return [Window(*each).fitted for each in found]
+    return [Window(*each).fitted for each in per_axis]
 
 
 def _arguments(step: Step) -> dict[str, Any]:

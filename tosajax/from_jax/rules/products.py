@@ -45,8 +45,8 @@ class Side(NamedTuple):
 
     def needs_transpose(self, *order: tuple[int, ...]) -> bool:
         """Whether bringing axes into this order needs a TRANSPOSE node."""
-        kept = [axis for axes in order for axis in axes if self.value.held_shape[axis] != 1]
-        return not self.value.is_known and kept != sorted(kept)
+        long = [axis for axes in order for axis in axes if self.value.held_shape[axis] != 1]
+        return not self.value.is_known and long != sorted(long)
 
     def laid_out(self, step: Step, shape: Sequence[int], *order: tuple[int, ...]) -> Value:
         """The array with its axes transposed to an order, then reshaped."""
@@ -100,12 +100,12 @@ def _elementwise(step: Step, a: Side, b: Side) -> Value:
 
     def write(x: Factor, y: Factor) -> Value:
         shift = step.constant([0], np.int8)
-        found = step.op("MUL", x.value, y.value, shift, dtype=sum_type("MUL", x.value.dtype))
+        products = step.op("MUL", x.value, y.value, shift, dtype=sum_type("MUL", x.value.dtype))
         if not last:
-            return found
+            return products
         if step.out.dtype == np.int16:  # The low 16 bits suffice, and their sum cannot overflow.
-            found = step.op("BITWISE_AND", found, step.like(0xFFFF, found))
-        return step.op("REDUCE_SUM", found, axis=axis)
+            products = step.op("BITWISE_AND", products, step.like(0xFFFF, products))
+        return step.op("REDUCE_SUM", products, axis=axis)
 
     x = a.laid_out(step, x_shape, a.batch, a.free, a.summed)
     y = b.laid_out(step, y_shape, b.batch, b.summed, b.free)

@@ -98,11 +98,13 @@ def reduce(step: Step, *operands: Value) -> list[Value]:
     def reduced(*operands: jax.Array) -> list[jax.Array]:
         arrays, starts = [*operands[:count]], operands[count:]
         if monoid is None:
-            found = _folded(combine, arrays, axes)
+            results = _folded(combine, arrays, axes)
         else:  # `lax.reduce` binds the monoid's own primitive, which has a rule.
             neutral = monoid.neutral(np.dtype(arrays[0].dtype))
-            found = [lax.reduce(arrays[0], neutral, monoid.function, axes)]
-        return combine([jnp.full(y.shape, s) for s, y in zip(starts, found, strict=True)], found)
+            results = [lax.reduce(arrays[0], neutral, monoid.function, axes)]
+        return combine(
+            [jnp.full(y.shape, s) for s, y in zip(starts, results, strict=True)], results
+        )
 
     return step.jaxs(reduced, *operands)
 
@@ -130,9 +132,9 @@ def _first(
     if y.rank > MAX_RANK:
         sizes = math.prod(y.shape[:axis]), y.shape[axis], math.prod(y.shape[axis + 1 :])
         y, axis = step.reshape(y, sizes), 1
-    found = step.op("ARGMAX", y, axis=axis, nan_mode=NanMode.PROPAGATE)
-    found = step.reshape(found, step.out.shape)
-    return convert(step, found, index)
+    position = step.op("ARGMAX", y, axis=axis, nan_mode=NanMode.PROPAGATE)
+    position = step.reshape(position, step.out.shape)
+    return convert(step, position, index)
 
 
 def _turned(x: jax.Array) -> jax.Array:

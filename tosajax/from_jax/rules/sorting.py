@@ -50,13 +50,13 @@ def sort(step: Step, *operands: Value) -> list[Value]:
         return list(operands)
     rows = [_rows(step, x, axis) for x in operands]
     if all(row.is_known for row in rows[:count]):
-        found = [_gathered(step, row, _known_order(rows[:count])) for row in rows]
-        return [_from_rows(step, y, x.shape, axis) for x, y in zip(operands, found, strict=True)]
+        in_order = [_gathered(step, row, _known_order(rows[:count])) for row in rows]
+        return [_from_rows(step, y, x.shape, axis) for x, y in zip(operands, in_order, strict=True)]
     if len(rows) == 1 and np.dtype(rows[0].dtype).kind in "bi" and not _is_ranked(rows[0]):
-        found = [_sorted_integers(step, rows[0])]
+        in_order = [_sorted_integers(step, rows[0])]
     else:
-        found = _in_order(step, _keys(step, rows[:count]), rows)
-    return [_from_rows(step, y, x.shape, axis) for x, y in zip(operands, found, strict=True)]
+        in_order = _in_order(step, _keys(step, rows[:count]), rows)
+    return [_from_rows(step, y, x.shape, axis) for x, y in zip(operands, in_order, strict=True)]
 
 
 def _place(x: Value) -> Value:
@@ -76,14 +76,14 @@ def top_k(step: Step, x: Value) -> list[Value]:
         step.note("comparisons", differs)
     if has_argmax and (k <= _FEW or not _is_ranked(rows)):
         indices = _by_argmax(step, rows, k)
-        found = [_gathered(step, rows, indices), indices]
+        in_order = [_gathered(step, rows, indices), indices]
     else:
         places = step.broadcast(known(np.arange(n, dtype=np.int32)), rows.shape, (1,))
         keys = _keys(step, [rows], is_descending=True)
-        found = _in_order(step, keys, [rows, places])
-        found = [step.slice(y, (0, 0), (y.shape[0], k)) for y in found]
+        in_order = _in_order(step, keys, [rows, places])
+        in_order = [step.slice(y, (0, 0), (y.shape[0], k)) for y in in_order]
     shape = tuple(k if a == axis else size for a, size in enumerate(x.shape))
-    return [_from_rows(step, y, shape, axis) for y in found]
+    return [_from_rows(step, y, shape, axis) for y in in_order]
 
 
 def approx_top_k(step: Step, x: Value) -> list[Value]:
@@ -121,8 +121,8 @@ def _gathered(step: Step, rows: Value, indices: Value) -> Value:
     if rows.is_known and indices.is_known:
         return known(np.take_along_axis(rows.elements, indices.elements, 1))
     narrow, back = without_bool(step, rows)
-    found = step.op("GATHER", step.reshape(narrow, (*rows.shape, 1)), indices)
-    return step.cast(step.reshape(found, indices.shape), back)
+    elements = step.op("GATHER", step.reshape(narrow, (*rows.shape, 1)), indices)
+    return step.cast(step.reshape(elements, indices.shape), back)
 
 
 def _is_ranked(rows: Value) -> bool:
@@ -139,14 +139,14 @@ def _in_order(step: Step, keys: _Keys, operands: Sequence[Value]) -> list[Value]
         indices = _order_by_network(step, keys)
         return [_gathered(step, x, indices) for x in operands]
     ranks = _ranks(step, keys)
-    found = []
+    in_order = []
     for x in operands:
         narrow, back = without_bool(step, x)
         column = step.reshape(narrow, (*x.shape, 1))
         # Every element is overwritten, as ranks are a permutation.
         placed = step.op("SCATTER", column, ranks, column)
-        found.append(step.cast(step.reshape(placed, x.shape), back))
-    return found
+        in_order.append(step.cast(step.reshape(placed, x.shape), back))
+    return in_order
 
 
 def _known_order(keys: Sequence[Value]) -> Value:
@@ -195,12 +195,12 @@ def _are_after(
       theirs: the numbers and the tie of the elements that they are compared with.
       is_descending: whether large numbers come first.
     """
-    found = step.jax(lax.gt, ours[-1], theirs[-1])
+    is_after = step.jax(lax.gt, ours[-1], theirs[-1])
     if is_descending:
         ours, theirs = theirs, ours
     for a, b in zip(reversed(ours[:-1]), reversed(theirs[:-1]), strict=True):
-        found = step.op("SELECT", step.op("EQUAL", a, b), found, step.op("GREATER", a, b))
-    return found
+        is_after = step.op("SELECT", step.op("EQUAL", a, b), is_after, step.op("GREATER", a, b))
+    return is_after
 
 
 def _ranks(step: Step, keys: _Keys) -> Value:
@@ -251,8 +251,8 @@ def _sorted_integers(step: Step, row: Value) -> Value:
         return [least], [step.op("MAXIMUM", low[0], high[0], nan_mode=mode)]
 
     wide = _lengthened(step, step.cast(row, np.int32), is_descending=False)
-    (found,) = _network(step, [wide], exchange)
-    return step.cast(step.slice(found, (0, 0), row.shape), row.dtype)
+    (in_order,) = _network(step, [wide], exchange)
+    return step.cast(step.slice(in_order, (0, 0), row.shape), row.dtype)
 
 
 def _padded_length(step: Step, n: int) -> int:
@@ -315,18 +315,18 @@ def _by_argmax(step: Step, rows: Value, k: int) -> Value:
     count, n = rows.shape
     if jnp.issubdtype(rows.dtype, np.floating):
         is_number = step.op("EQUAL", rows, rows)
-        left = step.op("SELECT", is_number, rows, step.like(np.inf, rows))
+        remaining = step.op("SELECT", is_number, rows, step.like(np.inf, rows))
     else:
-        left = step.jax(lambda x: x.astype(jnp.float32), rows)
+        remaining = step.jax(lambda x: x.astype(jnp.float32), rows)
     columns = step.broadcast(known(np.arange(n, dtype=np.int32)), rows.shape, (1,))
-    found: list[Value] = []
+    indices: list[Value] = []
     while True:
-        index = step.op("ARGMAX", left, axis=1, nan_mode=NanMode.IGNORE)
-        found.append(step.reshape(index, (count, 1)))
-        if len(found) == k:
-            return joined(step, found, 1)
-        is_found = step.op("EQUAL", columns, found[-1])
-        left = step.op("SELECT", is_found, step.like(np.nan, left), left)
+        index = step.op("ARGMAX", remaining, axis=1, nan_mode=NanMode.IGNORE)
+        indices.append(step.reshape(index, (count, 1)))
+        if len(indices) == k:
+            return joined(step, indices, 1)
+        is_found = step.op("EQUAL", columns, indices[-1])
+        remaining = step.op("SELECT", is_found, step.like(np.nan, remaining), remaining)
 
 
 RULES = {"sort": sort, "top_k": top_k, "approx_top_k": approx_top_k}

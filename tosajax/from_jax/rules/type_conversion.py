@@ -86,8 +86,8 @@ def reduce_precision(step: Step, x: Value) -> Value:
         return x
     if bits not in _NARROWER or own.nexp < bits[0] or own.nmant < bits[1]:
         wanted = " or ".join(f"{e} and {m}" for e, m in _NARROWER)
-        found = f"{bits[0]} bits of exponent and {bits[1]} of mantissa"
-        raise step.unsupported(found, wanted, "TOSA has those types alone")
+        asked = f"{bits[0]} bits of exponent and {bits[1]} of mantissa"
+        raise step.unsupported(asked, wanted, "TOSA has those types alone")
     narrow = _NARROWER[bits]
     least = _least(narrow)
     if least < own.smallest_normal:

@@ -112,8 +112,8 @@ def scatter(
     if combine is not None and x.dtype == np.bool_:
         wide = (step.cast(value, np.int32) for value in (x, updates))
         x, updates = wide
-        found = _scattered(step, _updates(step, x, indices, updates), combine)
-        return step.cast(found, np.bool_)
+        result = _scattered(step, _updates(step, x, indices, updates), combine)
+        return step.cast(result, np.bool_)
     return _scattered(step, _updates(step, x, indices, updates), combine)
 
 
@@ -129,10 +129,10 @@ def _updates(step: Step, x: Value, indices: Value, updates: Value) -> _Updates:
     starts, axes = from_zero(step, starts, len(short)), [*axes, *short]
     windows = Windows(x.shape, batch, tuple(axes), tuple(sizes[a] for a in axes), starts.shape[1])
     starts, inside = _in_bounds(step, starts, windows)
-    kept = [i for i, a in enumerate(axes) if sizes[a] < x.shape[a]] or [0]
-    starts, windows = columns(step, starts, kept), windows.along(kept)
+    places = [i for i, a in enumerate(axes) if sizes[a] < x.shape[a]] or [0]
+    starts, windows = columns(step, starts, places), windows.along(places)
     rows, block = _arranged_updates(step, numbers, updates, windows, index_axes)
-    return _Updates(x, windows, starts, inside, rows, block, is_told={*indexed} <= {*kept})
+    return _Updates(x, windows, starts, inside, rows, block, is_told={*indexed} <= {*places})
 
 
 def _window_sizes(numbers: lax.ScatterDimensionNumbers, x: Value, updates: Value) -> dict[int, int]:
@@ -157,14 +157,14 @@ def _arranged_updates(
     gone = (*numbers.inserted_window_dims, *batch)
     of_operand = iter(("operand", axis) for axis in range(rank) if axis not in gone)
     of_indices = iter(("index", axis) for axis in range(len(index_axes)))
-    found = [
+    labels = [
         next(of_operand) if at in numbers.update_window_dims else next(of_indices)
         for at in range(updates.rank)
     ]
-    sizes: dict[Hashable, int] = dict(zip(found, updates.shape, strict=True))
+    sizes: dict[Hashable, int] = dict(zip(labels, updates.shape, strict=True))
 
     def ordered(axes: Sequence[Hashable]) -> Value:
-        return arranged(step, updates, found, {a: sizes[a] for a in axes if a in sizes})
+        return arranged(step, updates, labels, {a: sizes[a] for a in axes if a in sizes})
 
     in_batch, others = index_axes[: len(batch)], index_axes[len(batch) :]
     leading, inner = windows.leading, (*windows.pointed, *windows.rest)
@@ -258,8 +258,8 @@ def _at_unique(step: Step, to: _Updates, combine: Combine | None) -> Value:
     indices = for_each_leading(step, indices, to.windows)
     if combine is not None:
         rows = step.jax(combine.function, step.op("GATHER", values, indices), rows)
-    found = step.op("SCATTER", values, indices, rows)
-    return step.cast(_in_place(step, step.slice(found, (0, 0, 0), (n, k, c)), to), back)
+    scattered = step.op("SCATTER", values, indices, rows)
+    return step.cast(_in_place(step, step.slice(scattered, (0, 0, 0), (n, k, c)), to), back)
 
 
 def _for_elements(step: Step, to: _Updates) -> Value:
@@ -294,10 +294,10 @@ def _at_any(step: Step, to: _Updates, combine: Combine | None) -> Value:
     rows, _ = without_bool(step, to.rows)
     values = step.reshape(step.transpose(x, to.windows.order), (n, k, c))
     if combine is None:
-        found = _last(step, to, hits, values, rows)
+        results = _last(step, to, hits, values, rows)
     else:
-        found = _all(step, hits, values, rows, combine)
-    return step.cast(_in_place(step, found, to), back)
+        results = _all(step, hits, values, rows, combine)
+    return step.cast(_in_place(step, results, to), back)
 
 
 def _last(step: Step, to: _Updates, hits: Value, values: Value, rows: Value) -> Value:
@@ -360,10 +360,10 @@ def _at_constants(step: Step, to: _Updates, combine: Combine | None) -> Value:
             for update, place in enumerate(source):
                 if place >= 0:  # The last update wins.
                     at[place] = to.windows.k + update
-        found = _picked(step, (values, rows), sources, to.windows)
+        results = _picked(step, (values, rows), sources, to.windows)
     else:
-        found = _combined(step, to, values, rows, indices, combine)
-    return step.cast(_in_place(step, found, to), back)
+        results = _combined(step, to, values, rows, indices, combine)
+    return step.cast(_in_place(step, results, to), back)
 
 
 def _combined(
@@ -374,14 +374,14 @@ def _combined(
     neutral = step.broadcast(step.like(combine.neutral(rows.dtype), rows), (n, 1, c), ())
     rounds: list[np.ndarray] = []
     for example, source in enumerate(indices):
-        seen = np.zeros(to.windows.k, int)
+        counts = np.zeros(to.windows.k, int)
         for update, place in enumerate(source):
             if place < 0:
                 continue
-            if seen[place] == len(rounds):
+            if counts[place] == len(rounds):
                 rounds.append(np.full((len(indices), to.windows.k), count))
-            rounds[seen[place]][example, place] = update
-            seen[place] += 1
+            rounds[counts[place]][example, place] = update
+            counts[place] += 1
     if len(rounds) > _MOST_ROUNDS:
         hits = known(indices[:, None, :] == np.arange(to.windows.k)[:, None])
         return _all(step, hits, values, rows, combine)

@@ -23,11 +23,11 @@ def tidied(written: Written) -> Written:
     Args:
       written: a legal graph, every dimension known.
     """
-    found = [
+    candidates = [
         _without_dead(with_padding(with_biases(each)))
         for each in (written, with_few_moves(written))
     ]
-    shorter = min(found, key=lambda each: _length(each.graph))
+    shorter = min(candidates, key=lambda each: _length(each.graph))
     return _without_dead(with_single_factors(with_single_clamps(shorter)))
 
 

@@ -27,11 +27,11 @@ def with_biases(written: Written) -> Written:
     producers = {name: node for node in graph.nodes for name in node.outputs}
     draft, origins = Draft(graph), dict(written.origins)
     for node in graph.ordered_nodes():
-        found = _before(node, graph.tensors, producers)
-        if found is None or readers[found[0].outputs[0]] > 1:
+        pair = _before(node, graph.tensors, producers)
+        if pair is None or readers[pair[0].outputs[0]] > 1:
             draft.nodes.append(node)
             continue
-        conv, name = found
+        conv, name = pair
         shape = (graph.tensors[node.outputs[0]].shape or ())[-1:]
         bias = _bias(draft, name, shape, is_shared=readers[name] > 1)
         if name in origins:

@@ -37,17 +37,17 @@ def with_single_factors(written: Written) -> Written:
     draft = Draft(graph)
     for node in graph.ordered_nodes():
         node = dataclasses.replace(node, inputs=tuple(same.get(n, n) for n in node.inputs))
-        found = _factor(node, graph.tensors)
-        before = None if found is None else factors.get(found.x)
-        if found is not None and before is not None and readers[found.x] == 1:
-            found = _joined(before, found) or found
-        if found is None:
+        factor = _factor(node, graph.tensors)
+        before = None if factor is None else factors.get(factor.x)
+        if factor is not None and before is not None and readers[factor.x] == 1:
+            factor = _joined(before, factor) or factor
+        if factor is None:
             draft.nodes.append(node)
-        elif _is_nothing(graph, node, found):
-            same[node.outputs[0]] = found.x
+        elif _is_nothing(graph, node, factor):
+            same[node.outputs[0]] = factor.x
         else:
-            factors[node.outputs[0]] = found
-            draft.nodes.append(_multiplied(draft, node, found))
+            factors[node.outputs[0]] = factor
+            draft.nodes.append(_multiplied(draft, node, factor))
     return Written(draft.finished(), written.origins)
 
 

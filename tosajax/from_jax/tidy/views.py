@@ -67,9 +67,9 @@ class _Late:
                 self._keep(node)
         outputs: list[str] = []
         for name in self._graph.outputs:
-            found = self._whole(name)
-            taken = found in outputs or found in self._graph.inputs
-            outputs.append(self._copy(found) if taken else found)
+            whole = self._whole(name)
+            taken = whole in outputs or whole in self._graph.inputs
+            outputs.append(self._copy(whole) if taken else whole)
         self._draft.graph = dataclasses.replace(self._graph, outputs=tuple(outputs))
         return Written(self._draft.finished(), self._origins_now)
 
@@ -190,9 +190,9 @@ class _Late:
         """Adds a node on the bases; its old output becomes a view of the new one."""
         (name,) = node.outputs
         dtype = self._graph.tensors[name].dtype
-        made = self._draft.tensor(name, dtype, shape)
-        self._draft.nodes.append(dataclasses.replace(node, outputs=(made,)))
-        self._views[name] = View(made, perms, self._shape(name))
+        base = self._draft.tensor(name, dtype, shape)
+        self._draft.nodes.append(dataclasses.replace(node, outputs=(base,)))
+        self._views[name] = View(base, perms, self._shape(name))
 
     # Nodes that stay as they are.
 
@@ -264,14 +264,14 @@ class _Late:
             move = Reshaped(tensor.shape or (), values.shape)
         key = name, move
         if key not in self._constants:
-            made = self._draft.tensor(name, tensor.dtype, values.shape)
-            self._draft.tensors[made] = Tensor(made, tensor.dtype, values.shape, values)
+            new_name = self._draft.tensor(name, tensor.dtype, values.shape)
+            self._draft.tensors[new_name] = Tensor(new_name, tensor.dtype, values.shape, values)
             op = "CONST_SHAPE" if tensor.dtype is DType.SHAPE else "CONST"
-            self._draft.nodes.append(Node(op, (), (made,)))
-            self._constants[key] = made
+            self._draft.nodes.append(Node(op, (), (new_name,)))
+            self._constants[key] = new_name
             if name in self._origins:
                 origin = self._origins[name]
-                self._origins_now[made] = origin if move is None else origin.moved(move)
+                self._origins_now[new_name] = origin if move is None else origin.moved(move)
         return self._constants[key]
 
     def _const_shape(self, numbers: Sequence[int]) -> str:
@@ -279,10 +279,10 @@ class _Late:
         key = "", Reshaped((), tuple(int(n) for n in numbers))
         if key not in self._constants:
             name = "shape_" + ("x".join(map(str, values)) or "scalar")
-            made = self._draft.tensor(name, DType.SHAPE, values.shape)
-            self._draft.tensors[made] = Tensor(made, DType.SHAPE, values.shape, values)
-            self._draft.nodes.append(Node("CONST_SHAPE", (), (made,)))
-            self._constants[key] = made
+            new_name = self._draft.tensor(name, DType.SHAPE, values.shape)
+            self._draft.tensors[new_name] = Tensor(new_name, DType.SHAPE, values.shape, values)
+            self._draft.nodes.append(Node("CONST_SHAPE", (), (new_name,)))
+            self._constants[key] = new_name
         return self._constants[key]
 
 

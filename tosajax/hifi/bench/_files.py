@@ -67,11 +67,11 @@ def size_of(path: str) -> int:
       BenchError: `path` is not a file.
     """
     try:
-        found = Path(path).stat().st_size
+        size = Path(path).stat().st_size
     except (OSError, ValueError) as error:
         raise _failed(path, error) from None
     check(Path(path).is_file(), f"{path!r} is not a regular file")
-    return found
+    return size
 
 
 def read_frames(path: str, file: File) -> list[Frame]:
@@ -81,14 +81,14 @@ def read_frames(path: str, file: File) -> list[Frame]:
       BenchError: the file cannot be read, or has the wrong size.
     """
     each = sum(array.nbytes for array in file.arrays)
-    found, names = size_of(path), ", ".join(array.name for array in file.arrays)
+    size, names = size_of(path), ", ".join(array.name for array in file.arrays)
     wanted = f"expected {file.frames * each}: {file.frames} x {each} for {names}"
-    check(found == file.frames * each, f"{path!r} has {found} bytes, {wanted}")
+    check(size == file.frames * each, f"{path!r} has {size} bytes, {wanted}")
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise _failed(path, error) from None
-    check(len(data) == found, f"{path!r} has {len(data)} bytes, {wanted}")
+    check(len(data) == size, f"{path!r} has {len(data)} bytes, {wanted}")
     return [_frame(data[i * each : (i + 1) * each], file.arrays) for i in range(file.frames)]
 
 

@@ -105,33 +105,33 @@ def run(job: Job, options: SimpleNamespace, sizes: Sequence[str]) -> int:
     return _verify(job, outputs, references)
 
 
-def compare(found: Sequence[np.ndarray], wanted: Sequence[Any], terms: int = 1) -> str | None:
+def compare(outputs: Sequence[np.ndarray], wanted: Sequence[Any], terms: int = 1) -> str | None:
     """Describes how outputs differ from a reference; None if they do not.
 
     Args:
-      found: the output of each frame.
+      outputs: the output of each frame.
       wanted: the reference, integers or floats of the same shapes, in the range of the output.
       terms: the error of floats may be (terms + 8) * 2**-23 of the largest number in a frame.
     """
-    off = [_off(x, y, terms) for x, y in zip(found, wanted, strict=True)]
+    off = [_off(x, y, terms) for x, y in zip(outputs, wanted, strict=True)]
     count = sum(int(np.count_nonzero(x)) for x in off)
     if count == 0:
         return None
-    total = sum(x.size for x in found)
+    total = sum(x.size for x in outputs)
     frame = next(i for i, x in enumerate(off) if x.any())
     at = int(np.argmax(off[frame]))
-    first, instead = (np.asarray(x).reshape(-1)[at] for x in (found[frame], wanted[frame]))
+    first, instead = (np.asarray(x).reshape(-1)[at] for x in (outputs[frame], wanted[frame]))
     where = f"the first in frame {frame} at {at}: {first} where the reference has {instead}"
     return f"{count} of {total} outputs differ, {where}"
 
 
-def _off(found: np.ndarray, wanted: Any, terms: int) -> np.ndarray:
+def _off(output: np.ndarray, wanted: Any, terms: int) -> np.ndarray:
     """Bool array, true where elements differ by more than the bound."""
-    if found.dtype != np.float32:
-        return found != np.asarray(wanted).astype(np.int64)
+    if output.dtype != np.float32:
+        return output != np.asarray(wanted).astype(np.int64)
     with np.errstate(over="ignore"):
         # Numbers beyond the range of float32 become infinite.
-        a, b = (np.asarray(x).astype(np.float32).astype(np.float64) for x in (found, wanted))
+        a, b = (np.asarray(x).astype(np.float32).astype(np.float64) for x in (output, wanted))
     finite = np.isfinite(b)
     largest = np.abs(b[finite]).max(initial=2.0**-126)
     with np.errstate(invalid="ignore"):
@@ -142,11 +142,11 @@ def _off(found: np.ndarray, wanted: Any, terms: int) -> np.ndarray:
 def _verify(job: Job, outputs: Outputs, references: Sequence[Sequence[Any] | None]) -> int:
     """Compares outputs with reference files, and prints the results; returns the exit status."""
     status = 0
-    for file, found, reference in zip(job.outputs, outputs, references, strict=True):
+    for file, frames, reference in zip(job.outputs, outputs, references, strict=True):
         (array,) = file.arrays
         result = "not verified, there is no reference file"
         if reference is not None:
-            difference = compare(found, reference, job.terms)
+            difference = compare(frames, reference, job.terms)
             result = f"as in {file.read}" if difference is None else f"{difference} ({file.read})"
             status = status if difference is None else 1
         print(f"{job.name}: {file.frames} frames of {array.name}: {result}")
@@ -157,8 +157,8 @@ def _check_size(job: Job, sizes: Mapping[str, int]) -> None:
     if job.elements <= MOST_ELEMENTS:
         return
     name = max(sizes, key=lambda name: sizes[name])
-    found = f"-{name} is {sizes[name]}, which makes {job.elements} elements in all arrays"
-    raise BenchError(f"{found}, expected at most {MOST_ELEMENTS}")
+    largest = f"-{name} is {sizes[name]}, which makes {job.elements} elements in all arrays"
+    raise BenchError(f"{largest}, expected at most {MOST_ELEMENTS}")
 
 
 def _check_targets(job: Job) -> None:

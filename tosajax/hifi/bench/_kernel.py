@@ -71,12 +71,12 @@ def library_step(
     Raises:
       BenchError: the library rejects an argument.
     """
-    given = {
+    values = {
         key: None if key in null else arguments.get(key, _ANYWHERE)
         for key in inspect.signature(capi.strict(name)).parameters
     }
     with refusals(name, **renamed):
-        plan = capi.plan(name, **given)
+        plan = capi.plan(name, **values)
     scales = [x for x in jax.tree.leaves(dict(plan.numbers)) if isinstance(x, Operand)]
     (out,) = plan.out
 
@@ -88,7 +88,7 @@ def library_step(
         memory = [_in_memory(x, arrays[key]) for key, x in plan.arrays.items()]
         memory += [result, *(_in_memory(x, scale_of(x)) for x in scales)]
         with refusals(name, **renamed):
-            capi.strict(name)(**{**given, **{x.argument: x.memory for x in memory}})
+            capi.strict(name)(**{**values, **{x.argument: x.memory for x in memory}})
         return result.read()
 
     def array(key: str, x: Operand) -> Array:
@@ -150,13 +150,13 @@ def kernel_job(
     def over_frames(compute: Compute) -> Callable[[Inputs], Outputs]:
         return lambda inputs: [[compute(frame) for frame in _merged(inputs)]]
 
-    frames, given = options.frames, vars(options)
+    frames, values = options.frames, vars(options)
     parts = [[array] for array in step.inputs] if len(files) > 1 else [step.inputs]
     return Job(
         step.name,
         [
-            File(found, frames, given[f"read_{x}_file_name"], given[f"write_{x}_file_name"])
-            for x, found in zip(files, parts, strict=True)
+            File(arrays, frames, values[f"read_{x}_file_name"], values[f"write_{x}_file_name"])
+            for x, arrays in zip(files, parts, strict=True)
         ],
         [File([step.out], frames, options.read_ref_file_name, options.write_out_file_name)],
         over_frames(step.run),
@@ -185,8 +185,8 @@ def check_name(name: str, hint: str) -> None:
 
 def check_precision(options: SimpleNamespace, name: str, *wanted: int) -> None:
     """Raises BenchError if the option `name` is not one of the precisions `wanted`."""
-    found = getattr(options, name)
-    check(found in wanted, f"-{name} is {found}, expected {' or '.join(map(str, wanted))}")
+    precision = getattr(options, name)
+    check(precision in wanted, f"-{name} is {precision}, expected {' or '.join(map(str, wanted))}")
 
 
 def _size(x: Operand) -> int:
@@ -222,9 +222,12 @@ def _merged(inputs: Inputs) -> list[Frame]:
 def _check_write_file(options: SimpleNamespace, files: Sequence[str]) -> None:
     """Raises BenchError for output files without write_file, or write_file without output files."""
     names = [f"write_{file}_file_name" for file in files]
-    given = [f"-{name}" for name in names if getattr(options, name) is not None]
+    options_given = [f"-{name}" for name in names if getattr(options, name) is not None]
     if options.write_file:
         wanted = " or ".join(f"-{name}" for name in names)
-        check(bool(given), f"-write_file is 1, expected {wanted} with it")
+        check(bool(options_given), f"-write_file is 1, expected {wanted} with it")
     else:
-        check(not given, f"{' and '.join(given)} is given, expected -write_file 1 with it")
+        check(
+            not options_given,
+            f"{' and '.join(options_given)} is given, expected -write_file 1 with it",
+        )

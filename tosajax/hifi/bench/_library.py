@@ -37,9 +37,9 @@ def ask(layer: str, function: str, *arguments: Any) -> int:
       BenchError: the library rejects the call.
     """
     name = f"xa_nnlib_{layer}_{function}"
-    found = getattr(layers, name)(*arguments)
-    check(found >= 0, f"{name} returns {found!r}")
-    return found
+    size = getattr(layers, name)(*arguments)
+    check(size >= 0, f"{name} returns {size!r}")
+    return size
 
 
 def set_up(layer: str, config: Any) -> tuple[Handle, np.ndarray]:

@@ -94,8 +94,8 @@ def flag(name: str, default: int, text: str) -> Option:
 
 def word(name: str, default: str, text: str, choices: Sequence[str]) -> Option:
     """Makes an option with a choice of words, in upper or lower case."""
-    known = {choice.lower(): choice for choice in choices}
-    return Option(name, default, text, lambda given: known.get(given.lower(), given), choices)
+    words = {choice.lower(): choice for choice in choices}
+    return Option(name, default, text, lambda entry: words.get(entry.lower(), entry), choices)
 
 
 def path(name: str, text: str) -> Option:
@@ -118,15 +118,15 @@ def parse(options: Sequence[Option], argv: Sequence[str]) -> SimpleNamespace:
     Raises:
       BenchError: an option is unknown, or a value is not allowed.
     """
-    known = {option.name: option for option in options}
+    by_name = {option.name: option for option in options}
     values = {option.name: option.default for option in options}
     rest = list(argv)
     while rest:
-        given = rest.pop(0)
-        name, equals, text = given.removeprefix("-").removeprefix("-").partition("=")
-        is_known = given.startswith("-") and name in known
-        check(is_known, f"{given!r} is not an option; -h lists them")
-        option = known[name]
+        entry = rest.pop(0)
+        name, equals, text = entry.removeprefix("-").removeprefix("-").partition("=")
+        is_known = entry.startswith("-") and name in by_name
+        check(is_known, f"{entry!r} is not an option; -h lists them")
+        option = by_name[name]
         if not equals:
             if option.alone is not None and (not rest or rest[0].startswith("-")):
                 values[name] = option.alone

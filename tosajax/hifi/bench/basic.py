@@ -119,8 +119,10 @@ def _extra_step(name: str, options: SimpleNamespace, numbers: Mapping[str, int])
     dtype, shape = np.float32 if word == "f32" else np.uint8, (options.io_length,)
     precision = f"{word}x{word}_{word}"
     keywords = {"precision": precision, **numbers}
-    known = inspect.signature(_EXTRAS[name]).parameters
-    function = functools.partial(_EXTRAS[name], **{k: keywords[k] for k in known if k in keywords})
+    parameters = inspect.signature(_EXTRAS[name]).parameters
+    function = functools.partial(
+        _EXTRAS[name], **{k: keywords[k] for k in parameters if k in keywords}
+    )
 
     def run(arrays: Frame) -> np.ndarray:
         with refusals(name, **_RENAMED):

@@ -66,10 +66,10 @@ def _main(argv: list[str]) -> int:
     return _job.run(bench.job(options), options, sizes)
 
 
-def _name_of(given: str) -> str:
+def _name_of(title: str) -> str:
     """The name of a test bench; also accepts the guide's program names, xa_nn_<name>_test."""
-    stem = given.lower().removeprefix("xa_nn_").removesuffix("_test")
+    stem = title.lower().removeprefix("xa_nn_").removesuffix("_test")
     for name in BENCHES:
         if stem in (name.lower(), name.removesuffix("s")):
             return name
-    raise BenchError(f"there is no test bench {given!r}, expected one of {', '.join(BENCHES)}")
+    raise BenchError(f"there is no test bench {title!r}, expected one of {', '.join(BENCHES)}")

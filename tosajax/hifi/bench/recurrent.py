@@ -61,7 +61,7 @@ _LSTM_OPTIONS = (
 
 
 def _job(layer: Recurrent, options: SimpleNamespace) -> Job:
-    given = vars(options)
+    values = vars(options)
     config = layer.config(
         in_feats=options.in_feats,
         out_feats=options.out_feats,
@@ -95,9 +95,9 @@ def _job(layer: Recurrent, options: SimpleNamespace) -> Job:
             File([inputs], frames, options.input_file),
             *(File([x], 1, _in(options.filter_path, x.name)) for x in weights),
             *(
-                File([x], 1, given[f"{key}_file"])
+                File([x], 1, values[f"{key}_file"])
                 for key, x in states.items()
-                if given[f"{key}_file"] is not None
+                if values[f"{key}_file"] is not None
             ),
         ],
         results,
@@ -107,10 +107,10 @@ def _job(layer: Recurrent, options: SimpleNamespace) -> Job:
 
 def _count_of(file: str, x: Array) -> int:
     """The number of inputs in a file."""
-    found = size_of(file)
+    size = size_of(file)
     wanted = f"expected a multiple of {x.nbytes} for {x.shape[0]} in_feats"
-    check(found > 0 and found % x.nbytes == 0, f"{file!r} has {found} bytes, {wanted}")
-    return found // x.nbytes
+    check(size > 0 and size % x.nbytes == 0, f"{file!r} has {size} bytes, {wanted}")
+    return size // x.nbytes
 
 
 def _in(folder: str | None, name: str) -> str | None:
@@ -118,17 +118,17 @@ def _in(folder: str | None, name: str) -> str | None:
 
 
 def _run(
-    layer: Recurrent, config: RecurrentConfig, xs: Sequence[np.ndarray], given: Frame
+    layer: Recurrent, config: RecurrentConfig, xs: Sequence[np.ndarray], arrays: Frame
 ) -> list[list[np.ndarray]]:
     """Initializes and runs a layer, as a C program does."""
     name = layer.name.lower()
     handle, scratch = set_up(name, config)
-    weights = layer.weights(*(given[field] for field in layer.weights._fields))
+    weights = layer.weights(*(arrays[field] for field in layer.weights._fields))
     for param, pointers in zip(layer.structures, layer.pointers(config, weights), strict=True):
         ask(name, "set_config", handle, param, pointers)
     for param, field in layer.contexts.items():
-        if field in given:
-            ask(name, "set_config", handle, param, given[field])
+        if field in arrays:
+            ask(name, "set_config", handle, param, arrays[field])
     outputs = [np.zeros(config.out_feats, np.int16) for _ in xs]
     for x, out in zip(xs, outputs, strict=True):
         shapes = Pointer(vector(x.size)), Pointer(vector(out.size))

@@ -55,10 +55,10 @@ def plan(name: str, **arguments: Any) -> Plan:
       NNLibParamError: an argument is rejected before operands and ranges are checked.
       ValueError: the function returns a size.
     """
-    found = _PLANS[name](**arguments)
-    if not isinstance(found, Plan):
+    result = _PLANS[name](**arguments)
+    if not isinstance(result, Plan):
         raise ValueError(f"{name} returns a size, expected a function that computes arrays")
-    return found
+    return result
 
 
 def __getattr__(name: str) -> Callable[..., int]:

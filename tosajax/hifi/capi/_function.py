@@ -48,7 +48,7 @@ class Prototype(NamedTuple):
     def functions(self) -> dict[str, Callable[..., int]]:
         """The functions by name; they return `invalid` for rejected arguments."""
         strict = self.strict_functions()
-        return {name: self._with_codes(name, found) for name, found in strict.items()}
+        return {name: self._with_codes(name, function) for name, function in strict.items()}
 
     def plans(self) -> dict[str, Callable[..., Plan | int]]:
         """The bodies of the functions by name; they do not read memory."""
@@ -65,10 +65,10 @@ class Prototype(NamedTuple):
         def function(*args: Any, **kwargs: Any) -> int:
             bound = signature.bind(*args, **kwargs).arguments
             values = {key: _value(name, key, x, self.floats) for key, x in bound.items()}
-            found = self.body(Arguments(**values), precision)
-            if isinstance(found, int):
-                return found
-            run(name, found)
+            plan = self.body(Arguments(**values), precision)
+            if isinstance(plan, int):
+                return plan
+            run(name, plan)
             return 0
 
         return self._documented(function, name, "or NNLibParamError is raised")
@@ -86,9 +86,9 @@ class Prototype(NamedTuple):
     def _documented(
         self, function: Callable[..., int], name: str, otherwise: str
     ) -> Callable[..., int]:
-        found = "bytes of scratch memory" if name.endswith("_getsize") else "0"
+        returned = "bytes of scratch memory" if name.endswith("_getsize") else "0"
         section = kernels.NAMES[name].section
-        doc = f"{name} of the library (guide {section}): {found}, {otherwise}."
+        doc = f"{name} of the library (guide {section}): {returned}, {otherwise}."
         return described(function, name, __package__ or "", doc, self._signature())
 
     def _signature(self) -> inspect.Signature:

@@ -72,8 +72,8 @@ class Operand:
         if not self.by_row:
             return [self._view(self.memory, self.shape)]
         if len(self._pointers()) < self.shape[0]:
-            found = f"{len(self._pointers())} pointers"
-            raise ValueError(f"{self.argument} has {found}, expected {self.shape[0]}")
+            count = f"{len(self._pointers())} pointers"
+            raise ValueError(f"{self.argument} has {count}, expected {self.shape[0]}")
         return [self._view(row, self.shape[1:]) for row in self._pointers()]
 
     def writable_views(self) -> list[np.ndarray]:
@@ -93,8 +93,8 @@ class Operand:
         if not self.by_row or self.memory is None:
             return ()
         if not isinstance(self.memory, list | tuple):
-            found = type(self.memory).__name__
-            raise TypeError(f"{self.argument} is {found}, expected a list of pointers")
+            kind = type(self.memory).__name__
+            raise TypeError(f"{self.argument} is {kind}, expected a list of pointers")
         return self.memory[: max(self.shape[0], 0)]
 
     def _view(self, memory: object, shape: tuple[int, ...]) -> np.ndarray:
@@ -135,7 +135,7 @@ def operand(a: object, argument: str, dtype: type, shape: Sequence[int], **more:
 
 def given(**operands: Operand) -> dict[str, Operand]:
     """Returns the operands that are not NULL."""
-    return {name: found for name, found in operands.items() if found.memory is not None}
+    return {name: operand for name, operand in operands.items() if operand.memory is not None}
 
 
 def check_pointer(argument: str, memory: object, alignment: int) -> None:
@@ -143,8 +143,8 @@ def check_pointer(argument: str, memory: object, alignment: int) -> None:
     check_memory(argument, memory)
     address = address_of(memory)
     check(address != 0, "", argument, "NULL", "a pointer")
-    found = f"{address % alignment} bytes off"
-    check(address % alignment == 0, "", argument, found, f"aligned to {alignment} bytes")
+    offset = f"{address % alignment} bytes off"
+    check(address % alignment == 0, "", argument, offset, f"aligned to {alignment} bytes")
 
 
 def run(name: str, plan: Plan) -> None:
@@ -156,8 +156,8 @@ def run(name: str, plan: Plan) -> None:
       ValueError: memory is too small.
     """
     by_channel = [x for x in jax.tree.leaves(dict(plan.numbers)) if isinstance(x, Operand)]
-    for found in (*plan.arrays.values(), *by_channel, *plan.out):
-        found.check()
+    for operand in (*plan.arrays.values(), *by_channel, *plan.out):
+        operand.check()
     numbers = jax.tree.map(_read_operand, dict(plan.numbers))
     static = tuple(plan.static.items())
     shapes = tuple((key, x.shape, x.dtype) for key, x in plan.arrays.items())

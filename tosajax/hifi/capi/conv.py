@@ -69,9 +69,9 @@ def _conv1d_std(a: Arguments, precision: str) -> Plan:
     return _standard(a, types, kernel, strides, out, static, padding)
 
 
-def _padding(what: str, count: int, stored: int) -> str:
+def _padding(dimension: str, count: int, stored: int) -> str:
     """Describes the padding of a kernel in memory, for errors; "" without padding."""
-    return f"{what}, {count}, are padded to {stored}" if stored != count else ""
+    return f"{dimension}, {count}, are padded to {stored}" if stored != count else ""
 
 
 def _standard(
@@ -149,9 +149,9 @@ def _window(a: Arguments) -> dict[str, Any]:
 
 
 def _format(a: Arguments, argument: str) -> str:
-    found = getattr(a, argument)
-    check(found in (0, 1), "", argument, found, "0 or 1")
-    return FORMATS[found]
+    number = getattr(a, argument)
+    check(number in (0, 1), "", argument, number, "0 or 1")
+    return FORMATS[number]
 
 
 def _cube(data_format: str, *shape: int) -> Sequence[int]:

@@ -120,9 +120,9 @@ def _matrix(
     a: Arguments, argument: str, dtype: type, cols: int, stride: str, **more: Any
 ) -> Operand:
     """Makes the operand of a matrix of a.rows rows; the argument `stride` has the row stride."""
-    found = getattr(a, stride)
-    check(found >= cols, "", stride, found, f"at least the columns, {cols}")
-    return operand(a, argument, dtype, (a.rows, cols), strides=(found, 1), **more)
+    row_stride = getattr(a, stride)
+    check(row_stride >= cols, "", stride, row_stride, f"at least the columns, {cols}")
+    return operand(a, argument, dtype, (a.rows, cols), strides=(row_stride, 1), **more)
 
 
 PROTOTYPES = (

@@ -129,9 +129,9 @@ def elements(
         wanted = f"a NumPy array of {np.dtype(dtype)}"
         raise TypeError(f"{name} is {_kind_of(memory)}, expected {wanted}")
     if memory.size < count or not memory.flags.c_contiguous:
-        found = f"{name} of shape {list(memory.shape)}"
+        described = f"{name} of shape {list(memory.shape)}"
         reason = f": {why}" if why else ""
-        raise ValueError(f"{found} does not hold {count} elements without gaps{reason}")
+        raise ValueError(f"{described} does not hold {count} elements without gaps{reason}")
     return memory.reshape(-1)[:count]
 
 

@@ -15,20 +15,20 @@ _WINDOW = "kernel_height kernel_width x_stride y_stride x_padding y_padding out_
 
 def _pool(a: Arguments, precision: str) -> Plan:
     check_pointer("p_scratch", a.p_scratch, 1)
-    found, same = a.inp_data_format, a.out_data_format
-    check(found in (0, 1), "", "inp_data_format", found, "0 or 1")
-    check(same == found, "", "out_data_format", same, f"that of the input, {found}")
+    data_format, same = a.inp_data_format, a.out_data_format
+    check(data_format in (0, 1), "", "inp_data_format", data_format, "0 or 1")
+    check(same == data_format, "", "out_data_format", same, f"that of the input, {data_format}")
     dtype, size = TYPES[precision], (a.input_height, a.input_width)
     out = a.out_height, a.out_width
     return Plan(
-        {"inp": operand(a, "p_inp", dtype, _cube(found, size, a.input_channels))},
-        [operand(a, "p_out", dtype, _cube(found, out, a.input_channels))],
+        {"inp": operand(a, "p_inp", dtype, _cube(data_format, size, a.input_channels))},
+        [operand(a, "p_out", dtype, _cube(data_format, out, a.input_channels))],
         static={
             "kernel": (a.kernel_height, a.kernel_width),
             "strides": (a.y_stride, a.x_stride),
             "padding": (a.y_padding, a.x_padding),
             "out_size": out,
-            "data_format": FORMATS[found],
+            "data_format": FORMATS[data_format],
         },
     )
 

@@ -27,11 +27,11 @@ def check(holds: bool, kernel: str, argument: str, found: object, wanted: str) -
         raise NNLibParamError(kernel, argument, found, wanted)
 
 
-def check_in(kernel: str, argument: str, found: str, known: Collection[str]) -> None:
+def check_in(kernel: str, argument: str, name: str, names: Collection[str]) -> None:
     """Checks that a name, such as a precision, is known."""
-    if found is not None:
-        check_type(kernel, argument, found, str)
-    check(found in known, kernel, argument, repr(found), f"one of {', '.join(known)}")
+    if name is not None:
+        check_type(kernel, argument, name, str)
+    check(name in names, kernel, argument, repr(name), f"one of {', '.join(names)}")
 
 
 def check_type(function: str, argument: str, value: Any, kind: type) -> None:
@@ -65,12 +65,12 @@ def integers(function: str, argument: str, values: Any, count: int) -> tuple[int
       ValueError: its length is not `count`.
     """
     try:
-        found = tuple(integer(function, argument, value) for value in values)
+        numbers = tuple(integer(function, argument, value) for value in values)
     except TypeError:
         raise wrong_type(function, argument, values, f"{count} integers") from None
-    if len(found) != count:
-        raise ValueError(f"{function}: {argument} is {list(found)}, expected {count} integers")
-    return found
+    if len(numbers) != count:
+        raise ValueError(f"{function}: {argument} is {list(numbers)}, expected {count} integers")
+    return numbers
 
 
 def pairs(function: str, **values: Any) -> list[tuple[int, ...]]:

@@ -47,8 +47,8 @@ class Wide(NamedTuple):
 
 def multiply_floor(a: Array, b: Integers) -> jax.Array:
     """Computes `_q31.multiply_floor` from products of 16-bit and 15-bit halves."""
-    known = _is_number(b)
-    xp: Any = np if known else jnp
+    is_static = _is_number(b)
+    xp: Any = np if is_static else jnp
     # b = rest + whole * 2**31, with rest in [-2**30, 2**30], so that no product overflows.
     whole = xp.where(b >= 2**30, 1, xp.where(b < -(2**30), -1, 0)).astype(np.int32)
     rest = xp.int32(b - whole * 2**30) - xp.int32(whole * 2**30)
@@ -56,10 +56,10 @@ def multiply_floor(a: Array, b: Integers) -> jax.Array:
     b_high, b_low = rest >> 15, rest & 0x7FFF
     of_low = (a_low * b_high + (a_low * b_low >> 15)) >> 1
     of_rest = a_high * b_high + ((a_high * b_low + of_low) >> 15)
-    if known and whole == 0:
+    if is_static and whole == 0:
         return of_rest
     of_both = (a + of_rest * whole) * whole
-    return of_both if known else jnp.where(whole == 0, of_rest, of_both)
+    return of_both if is_static else jnp.where(whole == 0, of_rest, of_both)
 
 
 def multiply_q31_half_up(a: Array, b: Array) -> jax.Array:
@@ -97,8 +97,10 @@ def _is_number(x: Any) -> bool:
 
 def _same_rank(a: Array, b: Array) -> tuple[jax.Array, jax.Array]:
     rank = max(np.ndim(a), np.ndim(b))
-    one, other = (jnp.asarray(x).reshape((1,) * (rank - np.ndim(x)) + np.shape(x)) for x in (a, b))
-    return one, other
+    first, second = (
+        jnp.asarray(x).reshape((1,) * (rank - np.ndim(x)) + np.shape(x)) for x in (a, b)
+    )
+    return first, second
 
 
 def _but_minima(a: Array, b: jax.Array) -> jax.Array:
@@ -193,8 +195,8 @@ def finish_fixed(
       UnsupportedError: TOSA cannot express a type, or a shift is not constant.
     """
     if out is np.int64 or bias.dtype.itemsize > 2:
-        found = f"a bias of {bias.dtype} and results of {np.dtype(out)}"
-        raise UnsupportedError(f"{found}, expected a bias of int8 or int16, and at most int32")
+        types = f"a bias of {bias.dtype} and results of {np.dtype(out)}"
+        raise UnsupportedError(f"{types}, expected a bias of int8 or int16, and at most int32")
     total = acc if isinstance(acc, Wide) else wide(acc)
     row = jnp.asarray(bias).reshape((1,) * (total.high.ndim - 1) + (-1,))
     total = add(total, _shifted(row, _number("bias_shift", bias_shift)))
@@ -233,11 +235,11 @@ def _rounded(value: Wide, shift: int) -> jax.Array:
 
 def _narrowed(value: Wide, amount: int) -> jax.Array:
     """Computes value / 2**amount as int32, rounded down and saturated; `amount` is below 16."""
-    left = _WORD - amount
-    limit = 1 << (31 - left)
+    rest = _WORD - amount
+    limit = 1 << (31 - rest)
     high = jnp.clip(value.high, -limit, limit - 1)
-    low = jnp.where(value.high > high, (1 << left) - 1, value.low >> amount)
-    return (high << left) + jnp.where(value.high < high, 0, low)
+    low = jnp.where(value.high > high, (1 << rest) - 1, value.low >> amount)
+    return (high << rest) + jnp.where(value.high < high, 0, low)
 
 
 def _shifted_left(value: jax.Array, amount: int) -> jax.Array:
@@ -245,5 +247,5 @@ def _shifted_left(value: jax.Array, amount: int) -> jax.Array:
     if amount == 0:
         return value
     limit = 1 << (31 - amount)
-    kept = lax.clamp(jnp.int32(-limit), value, jnp.int32(limit - 1))
-    return jnp.where(value > kept, _MAXIMUM, kept << amount)
+    clamped = lax.clamp(jnp.int32(-limit), value, jnp.int32(limit - 1))
+    return jnp.where(value > clamped, _MAXIMUM, clamped << amount)

@@ -27,8 +27,8 @@ Reals = np.floating | float | Integers
 
 def as_int32(value: Integers) -> Array:
     """Converts a number or an array to int32: to NumPy, unless it is a JAX array."""
-    known = not isinstance(value, jax.Array)
-    return np.asarray(value, np.int32) if known else value.astype(jnp.int32)
+    is_numpy = not isinstance(value, jax.Array)
+    return np.asarray(value, np.int32) if is_numpy else value.astype(jnp.int32)
 
 
 class Precision(NamedTuple):

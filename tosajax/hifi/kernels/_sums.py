@@ -55,8 +55,8 @@ def as_int8(x: Array) -> Array:
     if x.dtype != np.uint8:
         return x
     flipped = x ^ np.uint8(128)
-    known = isinstance(x, np.ndarray)
-    return flipped.view(np.int8) if known else lax.bitcast_convert_type(flipped, np.int8)
+    is_numpy = isinstance(x, np.ndarray)
+    return flipped.view(np.int8) if is_numpy else lax.bitcast_convert_type(flipped, np.int8)
 
 
 def added(first: jax.Array | Wide, second: Any) -> jax.Array | Wide:

@@ -356,8 +356,8 @@ def activation_min_max(
     return ops.clamp(x, min_val=low, max_val=high)
 
 
-def _checked(name: str, x: Array, precision: str, known: tuple[str, ...]) -> jax.Array:
-    check_in(name, "precision", precision, known)
+def _checked(name: str, x: Array, precision: str, precisions: tuple[str, ...]) -> jax.Array:
+    check_in(name, "precision", precision, precisions)
     check_not_empty(name, "p_vec", x, _INPUT[precision])
     return jnp.asarray(x)
 

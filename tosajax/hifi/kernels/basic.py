@@ -118,8 +118,8 @@ def dot_prod(
     check_in(name, "overflow", overflow, ("saturate", "wrap"))
     inp1, inp2 = jnp.asarray(inp1), jnp.asarray(inp2)
     if is_float:
-        given = bias is not None or quant is not None
-        check(not given, name, "bias or quant", "given", "None for floats")
+        is_given = bias is not None or quant is not None
+        check(not is_given, name, "bias or quant", "given", "None for floats")
         return sum_last(inp1 * inp2)[:, 0]
     if quant is None:
         raise NNLibParamError(name, "quant", quant, "a Quant")

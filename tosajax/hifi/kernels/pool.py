@@ -171,14 +171,14 @@ def _window_of(
 
 def _extents(shape: _window.Window, lengths: Sequence[int]) -> list[np.ndarray]:
     """The numbers of image rows [OH], and of image columns [OW], that windows cover."""
-    found = []
+    extents = []
     for length, n, size, stride, (low, _) in zip(
         lengths[1:3], shape.out(lengths), shape.size, shape.stride, shape.pad, strict=True
     ):
         first = np.arange(n) * stride - low
         within = np.minimum(first + size, length) - np.maximum(first, 0)
-        found.append(np.maximum(within, 0))
-    return found
+        extents.append(np.maximum(within, 0))
+    return extents
 
 
 def _reciprocals(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -206,8 +206,8 @@ def extent(length: int, kernel: int, stride: int, padding: int, out: int) -> int
     return max(padding + length, kernel + (out - 1) * stride)
 
 
-def _check_precision(name: str, argument: str, value: int, known: Collection[int]) -> None:
-    check(value in known, name, argument, value, f"one of {', '.join(map(str, known))}")
+def _check_precision(name: str, argument: str, value: int, precisions: Collection[int]) -> None:
+    check(value in precisions, name, argument, value, f"one of {', '.join(map(str, precisions))}")
 
 
 def _bound(elements: int) -> int:

@@ -73,8 +73,8 @@ def gru_update(gates: tuple[Gates, Gates], update: str, h: jax.Array, x: jax.Arr
     of_zr, of_g = gates
     z, r = jnp.split(lax.logistic(_sums(of_zr, x, h)), 2)
     g = lax.tanh(_sums(of_g, x, r * h))
-    kept, new = gru.mixed(update, h, g)
-    return z * kept + (1 - z) * new
+    old, new = gru.mixed(update, h, g)
+    return z * old + (1 - z) * new
 
 
 def lstm_gates(weights: LSTMWeights) -> Gates:

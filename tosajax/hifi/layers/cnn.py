@@ -385,8 +385,8 @@ def _check_arrays(config: CNNConfig, weights: CNNWeights, x: Array) -> None:
 def _faults(config: CNNConfig) -> Iterator[Fault]:
     """Yields the faults in the library's order; faults after the first may be meaningless."""
     yield from _fault(config.algo in list(Algo), "ALGO", "algo", config.algo, "an Algo")
-    known = config.precision in _KERNEL_PRECISIONS
-    yield from _fault(known, "PRECISION", "precision", config.precision, "a Precision")
+    is_known = config.precision in _KERNEL_PRECISIONS
+    yield from _fault(is_known, "PRECISION", "precision", config.precision, "a Precision")
     if config.precision != Precision.F32xF32:
         for name in ("bias_shift", "acc_shift"):
             shift = getattr(config, name)
@@ -398,8 +398,8 @@ def _faults(config: CNNConfig) -> Iterator[Fault]:
         ("OUTPUT_SHAPE", ("output_height", "output_width", "output_channels"), 1),
     ):
         for name in names:
-            found = getattr(config, name)
-            yield from _fault(found >= least, code, name, found, f"at least {least}")
+            number = getattr(config, name)
+            yield from _fault(number >= least, code, name, number, f"at least {least}")
     yield from _ds_faults(config) if config.algo == Algo.CONV2D_DS else _std_faults(config)
 
 
@@ -422,8 +422,8 @@ def _std_faults(config: CNNConfig) -> Iterator[Fault]:
         row, name = padded(kernel.depth * kernel.width, is_float=is_float), "height_offset"
     else:
         row, name = padded(kernel.depth, is_float=is_float), "width_offset"
-    found = getattr(kernel, name)
-    yield from _equal("KERNEL_SHAPE", f"{name} of kernel_std_shape", found, row)
+    offset = getattr(kernel, name)
+    yield from _equal("KERNEL_SHAPE", f"{name} of kernel_std_shape", offset, row)
 
 
 def _ds_faults(config: CNNConfig) -> Iterator[Fault]:
@@ -445,8 +445,8 @@ def _ds_faults(config: CNNConfig) -> Iterator[Fault]:
     holds = config.y_stride <= kernel.height
     wanted = f"at most the kernel's height, {kernel.height}"
     yield from _fault(holds, "STRIDE", "y_stride", config.y_stride, wanted)
-    row, found = round_up(kernel.width, 4), kernel.height_offset
-    yield from _equal("KERNEL_SHAPE", "height_offset of kernel_ds_depth_shape", found, row)
+    row, offset = round_up(kernel.width, 4), kernel.height_offset
+    yield from _equal("KERNEL_SHAPE", "height_offset of kernel_ds_depth_shape", offset, row)
 
 
 def _input_faults(
@@ -468,8 +468,8 @@ def _equal(code: str, argument: str, found: int, wanted: int) -> Iterator[Fault]
 
 
 def _type_fault(config: CNNConfig, name: str, code: str, wanted: ShapeType) -> Iterator[Fault]:
-    found = ShapeType(getattr(config, name).shape_type)
-    yield from _fault(found == wanted, code, name, found.name, wanted.name)
+    shape_type = ShapeType(getattr(config, name).shape_type)
+    yield from _fault(shape_type == wanted, code, name, shape_type.name, wanted.name)
 
 
 def _between(config: CNNConfig) -> int:

@@ -58,8 +58,8 @@ class LSTMConfig(RecurrentConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.cell_Qformat != CELL_FRACTION:
-            found = f"cell_Qformat is {self.cell_Qformat}"
-            warnings.warn(f"{found}, but tanh reads the cell in Q6.25 all the same", stacklevel=3)
+            problem = f"cell_Qformat is {self.cell_Qformat}"
+            warnings.warn(f"{problem}, but tanh reads the cell in Q6.25 all the same", stacklevel=3)
 
 
 class LSTMWeights(NamedTuple):
@@ -214,10 +214,10 @@ def _step(
     fio = sigmoid(total[: 3 * length], activation=activation).astype(jnp.int32)
     candidate = tanh(total[3 * length :], activation=activation).astype(jnp.int32)
     f, i, o = jnp.split(fio, 3)
-    kept = _q31.multiply_half_away(c, f << 16)
+    old = _q31.multiply_half_away(c, f << 16)
     # Twice the product saturates if both are -1, which unusual coefficients of sigmoid can cause.
     new = 2 * jnp.minimum(i * candidate, (1 << 30) - 1) >> (31 - config.cell_Qformat)
-    c = _saturating_add(kept, new)
+    c = _saturating_add(old, new)
     squashed = tanh(c, activation=activation).astype(jnp.int32)
     h = _q15.multiply_floor(o, squashed) >> (15 - config.io_Qformat)
     return LSTMState(lax.convert_element_type(h, np.int16), c)

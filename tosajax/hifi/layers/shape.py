@@ -78,8 +78,8 @@ class Shape:
             object.__setattr__(self, name, integer("Shape", name, getattr(self, name)))
         wanted = _DIMENSIONS[ShapeType(self.shape_type)]
         if not isinstance(self.dim, wanted):
-            name, found = ShapeType(self.shape_type).name, type(self.dim).__name__
-            raise TypeError(f"dim of {name} is {found}, expected {wanted.__name__}")
+            name, kind = ShapeType(self.shape_type).name, type(self.dim).__name__
+            raise TypeError(f"dim of {name} is {kind}, expected {wanted.__name__}")
         if self.dim is not None:
             function, dim = type(self.dim).__name__, self.dim._asdict()
             whole = wanted(*(integer(function, name, value) for name, value in dim.items()))

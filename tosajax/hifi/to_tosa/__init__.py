@@ -103,15 +103,15 @@ def graph_of(op: str, call: Call, operands: Sequence[Any]) -> Graph:
     function = globals()[op.rpartition(".")[2]]
     parameters = inspect.signature(function).parameters
     b = Builder()
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, value in call.arguments(operands).items():
         if name not in parameters:  # a shift, which precisions of this module do not take
             continue
         if parameters[name].annotation == "Tensor":
-            found[name] = _tensor(b, name, value)
+            arguments[name] = _tensor(b, name, value)
         else:
-            found[name] = jax.tree.map(functools.partial(_known, op, name), value)
-    return b.graph([function(b, **found)])
+            arguments[name] = jax.tree.map(functools.partial(_known, op, name), value)
+    return b.graph([function(b, **arguments)])
 
 
 def _tensor(b: Builder, name: str, x: Any) -> Tensor:

@@ -52,15 +52,15 @@ def check(
     """
     function = kernel.__name__
     check_type(function, "b", b, Builder)
-    given = dict(zip(inspect.signature(kernel).parameters, operands, strict=False))
-    for name, x in given.items():
+    by_name = dict(zip(inspect.signature(kernel).parameters, operands, strict=False))
+    for name, x in by_name.items():
         if name not in constants:
             check_type(function, name, x, Tensor)
     precision = parameters.get("precision")
     if precision not in precisions and precision is not None:
         name, wanted = parameters.get("kind", function), ", ".join(precisions)
         raise UnsupportedError(f"{name}: precision is {precision!r}, expected one of {wanted}")
-    abstract = [_abstract(function, *at) for at in given.items()]
+    abstract = [_abstract(function, *at) for at in by_name.items()]
     jax.eval_shape(functools.partial(kernel, **parameters), *abstract)
 
 

@@ -46,9 +46,9 @@ def relu(
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
     """
-    known = ("32_32", "16_16", "8_8")
+    precisions = ("32_32", "16_16", "8_8")
     common = {"kind": kind, "precision": precision}
-    check(kernels.relu, known, (), b, x, threshold=threshold, **common)
+    check(kernels.relu, precisions, (), b, x, threshold=threshold, **common)
     if kind in ("relu1", "relu6"):
         threshold = int(kind[-1]) << 15
     limit = x.dtype.maximum if threshold is None else max(int(threshold), 0)
@@ -85,8 +85,8 @@ def activation_min_max(
       UnsupportedError: TOSA cannot express the call.
     """
     bounds = {"activation_min": activation_min, "activation_max": activation_max}
-    known = ("16_16", "8_8")
-    check(kernels.activation_min_max, known, (), b, x, precision=precision, **bounds)
+    precisions = ("16_16", "8_8")
+    check(kernels.activation_min_max, precisions, (), b, x, precision=precision, **bounds)
     return clamp(b, x, activation_min, activation_max)
 
 
@@ -110,10 +110,10 @@ def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> 
     """
     check(kernels.interpolation_q15, (), (), b, ifact, inp1, inp2)
     factor, first, second = (b.op("CAST", x, dtype=DType.INT32) for x in (ifact, inp1, inp2))
-    one, bits = filled(b, 0x7FFF, factor), filled(b, 15, factor)
-    rest = b.op("MINIMUM", b.op("SUB", one, factor), one)
+    most, bits = filled(b, 0x7FFF, factor), filled(b, 15, factor)
+    rest = b.op("MINIMUM", b.op("SUB", most, factor), most)
     products = (multiply(b, factor, first), multiply(b, rest, second))
     first, second = (b.op("ARITHMETIC_RIGHT_SHIFT", x, bits, round=False) for x in products)
     # Saturates -1 times -1, which only the first product can be: `rest` is not negative.
-    first = b.op("MINIMUM", first, one)
+    first = b.op("MINIMUM", first, most)
     return rescale(b, b.op("ADD", first, second), HALF_Q31, 1, DType.INT16)

@@ -50,8 +50,8 @@ def elm_quantize(
     """
     out = {"out_shift": out_shift, "out_multiplier": out_multiplier}
     zero_biases = {"inp_zero_bias": inp_zero_bias, "out_zero_bias": out_zero_bias}
-    known = ("asym16s_asym8s",)
-    check(kernels.elm_quantize, known, (), b, inp, precision=precision, **out, **zero_biases)
+    precisions = ("asym16s_asym8s",)
+    check(kernels.elm_quantize, precisions, (), b, inp, precision=precision, **out, **zero_biases)
     if inp_zero_bias:
         # The zero point of signed INT16 inputs of RESCALE must be 0.
         wide = b.op("CAST", inp, dtype=DType.INT32)

@@ -106,11 +106,11 @@ class Declaration(Generic[Config]):
 
     def check(self, config: Config | Pointer | None) -> ErrorCode:
         """Checks a configuration, or the target of a Pointer; returns a code."""
-        known = target_of(config)
-        if known is None:
+        target = target_of(config)
+        if target is None:
             return ErrorCode.FATAL_MEM_ALLOC
-        check_type(self.name, "config", known, self.config)
-        fault = known.fault()
+        check_type(self.name, "config", target, self.config)
+        fault = target.fault()
         return ErrorCode.NO_ERROR if fault is None else fault.code
 
     def layer_of(self, handle: Handle | None) -> Layer:
@@ -124,9 +124,9 @@ class Declaration(Generic[Config]):
             raise wrong_type(self.name, "handle", handle, "Handle")
         layer = handle.layer
         if layer is None or layer.name != self.name:
-            found = "nothing" if layer is None else layer.name
+            content = "nothing" if layer is None else layer.name
             wanted = f"expected {self.name}: call xa_nnlib_{self.name.lower()}_init first"
-            raise RuntimeError(f"the handle holds {found}, {wanted}")
+            raise RuntimeError(f"the handle holds {content}, {wanted}")
         return layer
 
 
@@ -173,11 +173,11 @@ def _init(
     error = check_pointers((handle, BUFFER), (config, STRUCT)) or layer.check(config)
     if error or handle is None:
         return error
-    known = target_of(config)
-    size, wanted = handle.memory.nbytes, layer.persistent(known)
+    target = target_of(config)
+    size, wanted = handle.memory.nbytes, layer.persistent(target)
     if size < wanted:
         raise ValueError(f"the memory has {size} bytes, expected {wanted}")
-    handle.layer = layer.start(known, handle.activation)
+    handle.layer = layer.start(target, handle.activation)
     return ErrorCode.NO_ERROR
 
 

@@ -145,13 +145,13 @@ class _Layer(Generic[_Config]):
             return ErrorCode.NO_ERROR
         if param_id not in self.structures:
             return self.kind.code("CONFIG_FATAL_INVALID_PARAM_ID")
-        given = _structure(self.kind.structures[param_id], params)
-        error = check_pointers(*((x.data, BUFFER) for x in given))
+        structure = _structure(self.kind.structures[param_id], params)
+        error = check_pointers(*((x.data, BUFFER) for x in structure))
         if error:
             return error
-        if not all(self._fits(name, x.shape) for name, x in given._asdict().items()):
+        if not all(self._fits(name, x.shape) for name, x in structure._asdict().items()):
             return ErrorCode.FATAL_INVALID_SHAPE
-        self.structures[param_id] = given
+        self.structures[param_id] = structure
         return ErrorCode.NO_ERROR
 
     def get(self, param_id: int, params: Params) -> ErrorCode:
@@ -160,14 +160,14 @@ class _Layer(Generic[_Config]):
             self._context(field, params)[:] = getattr(self.state, field)
             return ErrorCode.NO_ERROR
         if param_id in self.structures:
-            known = self.structures[param_id]
+            structure = self.structures[param_id]
             # The library stores pointers, but not shapes.
-            found = type(known)(*(Coefficients(x.data) for x in known))
+            target = type(structure)(*(Coefficients(x.data) for x in structure))
         elif param_id in self.kind.lengths:
-            found = vector(getattr(self.config, self.kind.lengths[param_id]))
+            target = vector(getattr(self.config, self.kind.lengths[param_id]))
         else:
             return self.kind.code("CONFIG_FATAL_INVALID_PARAM_ID")
-        pointer("params", params).target = found
+        pointer("params", params).target = target
         return ErrorCode.NO_ERROR
 
     def process(
@@ -185,9 +185,9 @@ class _Layer(Generic[_Config]):
             return ErrorCode.FATAL_MEM_ALLOC
         x = elements("input", input, np.int16, config.in_feats)
         out = elements("output", output, np.int16, config.out_feats)
-        known = self.activation if isinstance(self.activation, str) else None
-        step = _compiled(self.kind.step, config, known)
-        state, y = step(weights, self.state, x, None if known else self.activation)
+        static = self.activation if isinstance(self.activation, str) else None
+        step = _compiled(self.kind.step, config, static)
+        state, y = step(weights, self.state, x, None if static else self.activation)
         self.state = jax.tree.map(np.array, state)
         out[:] = np.asarray(y)
         return ErrorCode.NO_ERROR
@@ -197,23 +197,23 @@ class _Layer(Generic[_Config]):
         now = getattr(self.state, field)
         return elements("params", params, now.dtype, now.size)
 
-    def _fits(self, name: str, found: Shape) -> bool:
+    def _fits(self, name: str, shape: Shape) -> bool:
         """Whether a shape matches a weight's; the library ignores n_shapes of vectors."""
         size = self.kind.shape_of(self.config, name)
         wanted = vector(*size) if len(size) == 1 else matrix(*size)
-        counts = len(size) == 1 or found.n_shapes == 1
-        return counts and (found.shape_type, found.dim) == (wanted.shape_type, wanted.dim)
+        counts = len(size) == 1 or shape.n_shapes == 1
+        return counts and (shape.shape_type, shape.dim) == (wanted.shape_type, wanted.dim)
 
     def _weights(self) -> Any:
         """Reads the weights from memory; None if a pointer is NULL."""
-        kind, given = self.kind, {}
+        kind, pointers = self.kind, {}
         for structure in self.structures.values():
-            given |= structure._asdict()
-        if any(x.data is None for x in given.values()):
+            pointers |= structure._asdict()
+        if any(x.data is None for x in pointers.values()):
             return None
 
         def of(name: str) -> np.ndarray:
-            data, shape = given[name].data, kind.shape_of(self.config, name)
+            data, shape = pointers[name].data, kind.shape_of(self.config, name)
             if len(shape) == 1:
                 return elements(name, data, np.int16, *shape)
             return _layout(self.config, shape).unpack(name, data, self.config.weight_type)
@@ -224,8 +224,8 @@ class _Layer(Generic[_Config]):
         """Checks the lengths of vectors, and sets them to in_feats and out_feats."""
         config = self.config
         names = {"p_in_shape": p_in_shape, "p_out_shape": p_out_shape}
-        given = [pointer(name, p) for name, p in names.items()]
-        targets = [UNKNOWN if p.target is None else p.target for p in given]
+        pointers = [pointer(name, p) for name, p in names.items()]
+        targets = [UNKNOWN if p.target is None else p.target for p in pointers]
         for name, target in zip(names, targets, strict=True):
             check_type(self.name, name, target, Shape)
         in_shape, out_shape = targets
@@ -235,7 +235,7 @@ class _Layer(Generic[_Config]):
             return self.kind.code("EXECUTE_FATAL_INSUFFICIENT_OUTPUT_BUFFER_SPACE")
         if in_shape.dim.length < config.in_feats:
             return self.kind.code("EXECUTE_FATAL_INSUFFICIENT_DATA")
-        for p, length in zip(given, (config.in_feats, config.out_feats), strict=True):
+        for p, length in zip(pointers, (config.in_feats, config.out_feats), strict=True):
             p.target = dataclasses.replace(p.target, dim=Vector(length))
         return ErrorCode.NO_ERROR
 
@@ -251,20 +251,20 @@ def _layout(config: RecurrentConfig, shape: tuple[int, ...]) -> Layout:
 
 def _structure(kind: type, params: Params) -> Any:
     """Returns the structure of pointers `params`, or the target of the Pointer `params`."""
-    found = target_of(params)
-    if not isinstance(found, kind):
-        raise TypeError(f"params is {type(found).__name__}, expected {kind.__name__}")
-    for name, x in found._asdict().items():
+    structure = target_of(params)
+    if not isinstance(structure, kind):
+        raise TypeError(f"params is {type(structure).__name__}, expected {kind.__name__}")
+    for name, x in structure._asdict().items():
         check_type(kind.__name__, name, x, Coefficients)
         check_type(kind.__name__, f"shape of {name}", x.shape, Shape)
-    return found
+    return structure
 
 
 @functools.cache
-def _compiled(step: Any, config: Any, known: str | None) -> Callable[..., Any]:
-    """Compiles a step; the activation is the static name `known`, or traced coefficients."""
+def _compiled(step: Any, config: Any, name: str | None) -> Callable[..., Any]:
+    """Compiles a step; the activation is the static name `name`, or traced coefficients."""
 
     def run(weights: Any, state: Any, x: Any, coefficients: Any) -> Any:
-        return step(config, weights, state, x, activation=known or coefficients)
+        return step(config, weights, state, x, activation=name or coefficients)
 
     return jax.jit(run)

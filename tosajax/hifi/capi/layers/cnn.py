@@ -87,32 +87,32 @@ class _Layer:
     def set(self, param_id: int, params: Params) -> ErrorCode:
         if param_id not in (CNNParam.KERNEL, CNNParam.BIAS):
             return ErrorCode.CNN_CONFIG_FATAL_INVALID_PARAM_ID
-        given, count = target_of(params), len(self.kernels)
-        if not isinstance(given, tuple | list) or len(given) != count:
-            found = type(given).__name__
-            raise TypeError(f"params is {found}, expected {count} pointers in a tuple")
-        for memory in given:
+        pointers, count = target_of(params), len(self.kernels)
+        if not isinstance(pointers, tuple | list) or len(pointers) != count:
+            kind = type(pointers).__name__
+            raise TypeError(f"params is {kind}, expected {count} pointers in a tuple")
+        for memory in pointers:
             check_memory("an element of params", memory)
-        error = check_pointers(*((memory, BUFFER) for memory in given))
+        error = check_pointers(*((memory, BUFFER) for memory in pointers))
         if error:
             return error
         if param_id == CNNParam.KERNEL:
-            self.kernels = tuple(given)
+            self.kernels = tuple(pointers)
         else:
-            self.biases = tuple(given)
+            self.biases = tuple(pointers)
         return ErrorCode.NO_ERROR
 
     def get(self, param_id: int, params: Params) -> ErrorCode:
         match param_id:
             case CNNParam.KERNEL | CNNParam.BIAS:
-                found = self.kernels
+                target = self.kernels
             case CNNParam.INPUT_SHAPE:
-                found = self.config.input_shape
+                target = self.config.input_shape
             case CNNParam.OUTPUT_SHAPE:
-                found = cnn.output_shape(self.config)
+                target = cnn.output_shape(self.config)
             case _:
                 return ErrorCode.CNN_CONFIG_FATAL_INVALID_PARAM_ID
-        pointer("params", params).target = found
+        pointer("params", params).target = target
         return ErrorCode.NO_ERROR
 
     def process(
