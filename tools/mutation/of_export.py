@@ -23,7 +23,7 @@ MUTANTS = [
         "from_jax/tidy/test_biases.py",
         {
             "with_biases": [left("or", 0), change("1", "2", 0)],
-            "_before": [left("or", 0), unsigned("not")],
+            "_conv_and_bias": [left("or", 0), unsigned("not")],
             "_bias": [condition("False")],
         },
     ),

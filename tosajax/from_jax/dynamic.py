@@ -50,14 +50,14 @@ def merged(first: Graph, second: Graph) -> Graph:
       UnsupportedError: the graphs differ in more than sizes that follow from the inputs.
     """
     if [node.op for node in first.nodes] != [node.op for node in second.nodes]:
-        raise _depends("the number of operators", "the same for any")
+        raise _batch_dependence_error("the number of operators", "the same for any")
     ends = [
         [*g.inputs, *(name for node in g.nodes for name in node.outputs)] for g in (first, second)
     ]
     second = renamed(second, dict(zip(ends[1], ends[0], strict=True)))
     for a, b in zip(first.nodes, second.nodes, strict=True):
         if (a.inputs, dict(a.attributes)) != (b.inputs, dict(b.attributes)):
-            raise _depends(a.title, "the same operands and attributes for any")
+            raise _batch_dependence_error(a.title, "the same operands and attributes for any")
     tensors = {
         name: _merged(first, tensor, second.tensors[name]) for name, tensor in first.tensors.items()
     }
@@ -80,15 +80,19 @@ def _merged_constant(graph: Graph, first: Tensor, second: Tensor) -> Tensor:
     """Merges two constant shapes into one with a single open dimension, as `bind` expects."""
     readers = [node for node in graph.nodes if first.name in node.inputs]
     if first.dtype is not DType.SHAPE and not readers:
-        raise _depends(f"output {first.name!r}", "one that does not")
+        raise _batch_dependence_error(f"output {first.name!r}", "one that does not")
     for node in readers:
         if first.dtype is not DType.SHAPE or node.op not in ("RESHAPE", "SLICE"):
-            raise _depends(f"{first.name!r}, an operand of {node.title},", "one that does not")
+            raise _batch_dependence_error(
+                f"{first.name!r}, an operand of {node.title},", "one that does not"
+            )
     assert first.values is not None
     assert second.values is not None
     differs = first.values != second.values
     if np.count_nonzero(differs) > 1:
-        raise _depends(f"more than one size in {readers[0].title}", "one at most that does")
+        raise _batch_dependence_error(
+            f"more than one size in {readers[0].title}", "one at most that does"
+        )
     return dataclasses.replace(first, values=np.where(differs, DYNAMIC, first.values))
 
 
@@ -102,7 +106,7 @@ def _shape_names(before: Graph, after: Graph) -> dict[str, str]:
     return names
 
 
-def _depends(part: str, wanted: str) -> UnsupportedError:
+def _batch_dependence_error(part: str, wanted: str) -> UnsupportedError:
     return UnsupportedError(
         f"dynamic_batch: {part} depends on the batch, expected {wanted}; export for one example, "
         "and compile(graph, batch=...)"

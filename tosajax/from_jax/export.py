@@ -107,11 +107,11 @@ def export(
     if not dynamic_batch:
         return graph
     return dataclasses.replace(
-        _opened(fn, example_args, params, options, names or {}), source=graph.source
+        _with_open_batch(fn, example_args, params, options, names or {}), source=graph.source
     )
 
 
-def _opened(
+def _with_open_batch(
     fn: Callable[..., Any],
     args: Sequence[Any],
     params: Any | None,

@@ -76,11 +76,11 @@ def _line(traceback: Any) -> Line | None:
     outside = [frame for frame in frames if not frame.file_name.startswith((_PACKAGE, _JAX, "<"))]
     own = [frame for frame in outside if not frame.file_name.startswith(_LIBRARIES)]
     for frame in (*own, *outside):
-        return Line(_shown(frame.file_name), frame.line_num)
+        return Line(_short_path(frame.file_name), frame.line_num)
     return None
 
 
-def _shown(file: str) -> str:
+def _short_path(file: str) -> str:
     """The path without folders of this machine: relative to a library or the working directory."""
     path = PurePath(file)
     for folder in (*_LIBRARIES[:-1], Path.cwd()):  # A virtual environment may be below cwd.

@@ -79,7 +79,7 @@ def traced(fn: Callable[..., Any], args: Sequence[Any], params: Any | None) -> T
         jaxpr,
         _constants(fn, jaxpr.consts, len(parameters)),
         tuple(
-            known(_as(array, dtype), Origin(name, number))
+            known(_in_dtype(array, dtype), Origin(name, number))
             for number, ((name, array), dtype) in enumerate(zip(parameters, dtypes, strict=False))
         ),
         tuple(name for name, _ in inputs),
@@ -109,21 +109,21 @@ def _constants(fn: Callable[..., Any], arrays: Sequence[Any], first: int) -> tup
     if not arrays:
         return ()
     shapes = {np.shape(array) for array in arrays}
-    paths = {_content(a): name for name, a in _closed_over(fn) if np.shape(a) in shapes}
-    names = (paths.get(_content(array)) for array in arrays)
+    paths = {_content_key(a): name for name, a in _closed_over(fn) if np.shape(a) in shapes}
+    names = (paths.get(_content_key(array)) for array in arrays)
     return tuple(
         known(array, None if name is None else Origin(name, number))
         for number, (array, name) in enumerate(zip(arrays, names, strict=True), first)
     )
 
 
-def _as(array: Any, dtype: Any) -> Any:
+def _in_dtype(array: Any, dtype: Any) -> Any:
     """A parameter in the dtype that it was traced with; random keys stay as they are."""
     is_key = jnp.issubdtype(dtype, jax.dtypes.extended)
     return array if is_key else np.asarray(array, dtype)
 
 
-def _content(array: Any) -> tuple[object, ...]:
+def _content_key(array: Any) -> tuple[object, ...]:
     if jnp.issubdtype(array.dtype, jax.dtypes.extended):  # a random key
         return (id(array),)
     array = np.ascontiguousarray(array)
@@ -144,7 +144,7 @@ def _closed_over(fn: Callable[..., Any]) -> list[tuple[str, Any]]:
 def _output_names(results: Any) -> tuple[str, ...]:
     """The names of the outputs: "output" for a single one, else from their paths in the pytree."""
     named = jax.tree_util.tree_flatten_with_path(results)[0]
-    texts = [_text(path) for path, _ in named]
+    texts = [_path_text(path) for path, _ in named]
     return tuple(
         "output" if not text else f"output_{text}" if text[0].isdigit() else text for text in texts
     )
@@ -158,7 +158,7 @@ class Leaves:
 
     def named(self, name: str) -> list[tuple[str, Any]]:
         """Pairs of an array's path, which begins with `name`, and the array."""
-        return [(_below(name, path), leaf) for path, leaf in self._leaves if _is_array(leaf)]
+        return [(_path_below(name, path), leaf) for path, leaf in self._leaves if _is_array(leaf)]
 
     def filled(self, arrays: Iterator[Any]) -> Any:
         """The pytree with its arrays replaced by the next ones of an iterator."""
@@ -170,17 +170,17 @@ class Leaves:
         for path, leaf in self._leaves:
             if not _is_array(leaf):
                 wanted = "an array or a jax.ShapeDtypeStruct; functools.partial can hold others"
-                raise TypeError(f"{_below(name, path)} is {shown(leaf)}, expected {wanted}")
+                raise TypeError(f"{_path_below(name, path)} is {shown(leaf)}, expected {wanted}")
 
 
 def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
 
 
-def _below(name: str, path: tuple[Any, ...]) -> str:
-    return "/".join(part for part in (name, _text(path)) if part)
+def _path_below(name: str, path: tuple[Any, ...]) -> str:
+    return "/".join(part for part in (name, _path_text(path)) if part)
 
 
-def _text(path: tuple[Any, ...]) -> str:
+def _path_text(path: tuple[Any, ...]) -> str:
     """A path in a pytree, "params/Dense_0/kernel", without the "/value" of Flax variables."""
     return jax.tree_util.keystr(path, simple=True, separator="/").removesuffix("/value")

@@ -101,12 +101,12 @@ def signs(tracing: Traced, *, is_batch: bool) -> Iterator[str]:
 
 def _listed(places: frozenset[Place]) -> str:
     """The first four places, as text."""
-    texts = sorted({_text(place) for place in places})
+    texts = sorted({_place_text(place) for place in places})
     more = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
     return ", ".join(texts[:4]) + more
 
 
-def _text(place: Place) -> str:
+def _place_text(place: Place) -> str:
     line = str(place.line) if place.line else ""
     return f"{place.layers} ({line})" if place.layers and line else place.layers or line or "fn"
 
@@ -132,51 +132,51 @@ def _of(eqn: Any, operands: list[_Flow], outer: Place) -> list[_Flow]:
         return _results(inner, operands, place)
     match name:
         case "scan":
-            return _scanned(eqn, operands, place)
+            return _scan_flows(eqn, operands, place)
         case "while":
-            return _repeated(eqn, operands, place)
+            return _while_flows(eqn, operands, place)
         case "cond":
-            return _chosen(eqn, operands, place)
+            return _cond_flows(eqn, operands, place)
     return _computed(eqn, operands, place)
 
 
-def _scanned(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
+def _scan_flows(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
     consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
     body, xs = closed(eqn.params["jaxpr"]), operands[consts + carry :]
     # An iteration takes a slice along the first axis.
-    inside = [dataclasses.replace(x, axis=_less(x.axis)) for x in xs]
+    inside = [dataclasses.replace(x, axis=_without_first_axis(x.axis)) for x in xs]
 
     def turn(carried: list[_Flow]) -> list[_Flow]:
         return _results(body, [*operands[:consts], *carried, *inside], place)
 
-    carried = _settled(operands[consts : consts + carry], lambda c: turn(c)[:carry])
+    carried = _fixed_point(operands[consts : consts + carry], lambda c: turn(c)[:carry])
     outs = turn(carried)[carry:]
     stacked = [dataclasses.replace(y, axis=None if y.axis is None else y.axis + 1) for y in outs]
     return [*carried, *stacked]
 
 
-def _repeated(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
+def _while_flows(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
     of_cond, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     consts, body = operands[of_cond : of_cond + of_body], closed(eqn.params["body_jaxpr"])
     start = operands[of_cond + of_body :]
-    return _settled(start, lambda c: _results(body, [*consts, *c], place))
+    return _fixed_point(start, lambda c: _results(body, [*consts, *c], place))
 
 
-def _chosen(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
+def _cond_flows(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
     index, *inputs = operands
     branches = [_results(closed(b), inputs, place) for b in eqn.params["branches"]]
     return [
-        dataclasses.replace(functools.reduce(_Flow.joined, of, index), axis=_same(of))
+        dataclasses.replace(functools.reduce(_Flow.joined, of, index), axis=_common_axis(of))
         for of in zip(*branches, strict=True)
     ]
 
 
-def _settled(flows: Sequence[_Flow], turn: Callable[[list[_Flow]], list[_Flow]]) -> list[_Flow]:
+def _fixed_point(flows: Sequence[_Flow], turn: Callable[[list[_Flow]], list[_Flow]]) -> list[_Flow]:
     """The flows of a loop's state after any number of iterations (the fixed point of `turn`)."""
     state = list(flows)
     while True:
         after = [
-            dataclasses.replace(a.joined(b), axis=_same((a, b)))
+            dataclasses.replace(a.joined(b), axis=_common_axis((a, b)))
             for a, b in zip(state, turn(state), strict=True)
         ]
         if after == state:
@@ -193,10 +193,10 @@ def _computed(eqn: Any, operands: Sequence[_Flow], place: Place) -> list[_Flow]:
     if name in _ROOTS:
         statistics = (x.mixed for x in operands if x.axis is None)
         flow = dataclasses.replace(flow, normalized=flow.normalized.union(*statistics))
-    return [_along(eqn, operands, flow, place, var.aval.shape) for var in eqn.outvars]
+    return [_with_axis(eqn, operands, flow, place, var.aval.shape) for var in eqn.outvars]
 
 
-def _along(
+def _with_axis(
     eqn: Any, operands: Sequence[_Flow], flow: _Flow, place: Place, shape: Sequence[int]
 ) -> _Flow:
     """The flow of a result, with the axis of its examples and the places that combine them."""
@@ -289,12 +289,12 @@ def _reshaped(axis: int, before: Sequence[int], after: Sequence[int]) -> int | N
     return places[0] if places else None
 
 
-def _less(axis: int | None) -> int | None:
+def _without_first_axis(axis: int | None) -> int | None:
     """The number of an axis after the first axis is removed; None if it is the first."""
     return None if axis is None or axis == 0 else axis - 1
 
 
-def _same(flows: Sequence[_Flow]) -> int | None:
+def _common_axis(flows: Sequence[_Flow]) -> int | None:
     """The axis that all flows share; None if they differ."""
     axes = {flow.axis for flow in flows}
     return axes.pop() if len(axes) == 1 else None

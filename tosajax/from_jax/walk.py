@@ -76,7 +76,7 @@ def _written(scope: Scope, eqn: Any, inputs: list[Value], outer: Place) -> list[
     is_written = is_moved or name in CALLS or eqn.effects or name == "rng_uniform"  # random: impure
     if not is_written and all(value.is_known for value in inputs):
         return _computed(eqn, inputs)
-    place = _named(place_of(eqn).inside(outer), inputs)
+    place = _with_layer_of(place_of(eqn).inside(outer), inputs)
     outs = tuple(Aval(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars)
     step = Step(scope, name, eqn.params, outs, place, call)
     if name not in RULES:
@@ -129,7 +129,7 @@ def _array(value: Value, shape: tuple[int, ...] | None) -> Any:
     return np.broadcast_to(np.asarray(value.held), shape)
 
 
-def _named(place: Place, inputs: Sequence[Value]) -> Place:
+def _with_layer_of(place: Place, inputs: Sequence[Value]) -> Place:
     """The place; if it has no layers, with the layer of the first parameter among the inputs.
 
     Frameworks without named scopes still name their parameters.

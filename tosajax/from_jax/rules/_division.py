@@ -76,19 +76,19 @@ def _upper_half(size: jax.Array) -> jax.Array:
 
 def _integer_div(step: Step, x: Value, y: Value) -> Value:
     numerator, divisor = widened(step, "INTDIV", x, y)
-    safe = step.jax(_safe, divisor)
+    safe = step.jax(_safe_divisor, divisor)
     quotient = step.op("INTDIV", numerator, safe)
     return step.cast(step.jax(_quotient, numerator, divisor, quotient), x.dtype)
 
 
 def _integer_rem(step: Step, x: Value, y: Value) -> Value:
     numerator, divisor = widened(step, "INTDIV", x, y)
-    safe = step.jax(_safe, divisor)
+    safe = step.jax(_safe_divisor, divisor)
     quotient = step.op("INTDIV", numerator, safe)
     return step.cast(step.jax(_remainder, numerator, divisor, safe, quotient), x.dtype)
 
 
-def _safe(y: jax.Array) -> jax.Array:
+def _safe_divisor(y: jax.Array) -> jax.Array:
     """y with 1 in place of 0 and -1, divisors for which INTDIV can be unpredictable."""
     return jnp.where((y == 0) | (y == -1), np.int32(1), y)
 

@@ -97,7 +97,7 @@ def sinh(x: jax.Array) -> jax.Array:
     """
     less = expm1(x)
     near = (less + less * (1 / (less + 1))) * 0.5
-    up, down = _grown(x)
+    up, down = _half_exponentials(x)
     return jnp.where(jnp.abs(x) < 1, near, up - down)
 
 
@@ -106,11 +106,11 @@ def cosh(x: jax.Array) -> jax.Array:
 
     Squares exp(x / 2), to overflow only if the result does.
     """
-    up, down = _grown(x)
+    up, down = _half_exponentials(x)
     return up + down
 
 
-def _grown(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _half_exponentials(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """exp(x) / 2 and exp(-x) / 2."""
     root = jnp.exp(x * 0.5)
     inverse = 1 / root

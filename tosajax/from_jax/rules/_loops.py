@@ -42,18 +42,18 @@ def while_loop(
     def parts(inner_values: Sequence[Value]) -> tuple[list[Value], Sequence[Value]]:
         return [inner_values[place] for place in places], inner_values[len(distinct) :]
 
-    def judged(inner: Step, inner_values: Sequence[Value]) -> Sequence[Value]:
+    def write_condition(inner: Step, inner_values: Sequence[Value]) -> Sequence[Value]:
         return condition(inner, *parts(inner_values))
 
-    def turned(inner: Step, inner_values: Sequence[Value]) -> Sequence[Value]:
+    def write_body(inner: Step, inner_values: Sequence[Value]) -> Sequence[Value]:
         same = [
             of_tensor(v.held) for v in inner_values[: len(distinct)] if isinstance(v.held, Tensor)
         ]
         return [*same, *body(inner, *parts(inner_values))]
 
     graphs = {
-        "cond_graph": step.subgraph(f"{step.primitive}_cond", values, judged),
-        "body_graph": step.subgraph(f"{step.primitive}_body", values, turned),
+        "cond_graph": step.subgraph(f"{step.primitive}_cond", values, write_condition),
+        "body_graph": step.subgraph(f"{step.primitive}_body", values, write_body),
     }
     tensors = [value.held for value in values if isinstance(value.held, Tensor)]
     dtypes = [tensor.dtype for tensor in tensors]

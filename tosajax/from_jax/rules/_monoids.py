@@ -107,8 +107,8 @@ def folded(combine: Combine, arrays: Arrays, axis: int) -> Arrays:
     while (size := arrays[0].shape[axis]) > 1:
         half = size // 2
         if size % 2:
-            rest.append(_cut(arrays, axis, size - 1, size))
-        arrays = combine(_cut(arrays, axis, 0, half), _cut(arrays, axis, half, 2 * half))
+            rest.append(_slices(arrays, axis, size - 1, size))
+        arrays = combine(_slices(arrays, axis, 0, half), _slices(arrays, axis, half, 2 * half))
     for each in rest:
         arrays = combine(arrays, each)
     return arrays
@@ -118,26 +118,26 @@ def slid(combine: Combine, arrays: Arrays, windows: Sequence[Window]) -> Arrays:
     """Reduces arrays, which are padded already, in windows."""
     for axis, window in enumerate(windows):
         if window != Window(window.size):
-            arrays = _slid(combine, arrays, axis, window)
+            arrays = _reduce_windows_along(combine, arrays, axis, window)
     return arrays
 
 
-def _slid(combine: Combine, arrays: Arrays, axis: int, window: Window) -> Arrays:
+def _reduce_windows_along(combine: Combine, arrays: Arrays, axis: int, window: Window) -> Arrays:
     """Reduces windows along an axis, by combining windows of 1, 2, 4, ... elements."""
     size, result, at, width = window.room + 1, None, 0, 1
     while True:
         if window.length & width:
-            part = _cut(arrays, axis, at, at + size)
+            part = _slices(arrays, axis, at, at + size)
             result = part if result is None else combine(result, part)
             at += width * window.dilation
         if 2 * width > window.length:
             return [lax.slice_in_dim(x, 0, size, window.stride, axis) for x in result or arrays]
         step, end = width * window.dilation, arrays[0].shape[axis]
-        arrays = combine(_cut(arrays, axis, 0, end - step), _cut(arrays, axis, step, end))
+        arrays = combine(_slices(arrays, axis, 0, end - step), _slices(arrays, axis, step, end))
         width *= 2
 
 
-def _cut(arrays: Arrays, axis: int, start: int, limit: int) -> Arrays:
+def _slices(arrays: Arrays, axis: int, start: int, limit: int) -> Arrays:
     return [lax.slice_in_dim(x, start, limit, axis=axis) for x in arrays]
 
 

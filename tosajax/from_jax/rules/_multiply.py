@@ -121,7 +121,7 @@ def _floats(step: Step, x: Value, y: Value, multiply: Multiply) -> Value:
 
 def _integers(step: Step, x: Value, y: Value, multiply: Multiply) -> Value:
     """Sums products of integers, as int32; exact modulo 2**(bits of the result), or 2**32."""
-    x, y = _narrowed(step, x), _narrowed(step, y)
+    x, y = _in_narrow_type(step, x), _in_narrow_type(step, y)
     wide = max(x.dtype, y.dtype, key=lambda dtype: dtype.itemsize)
     row = row_of(multiply.op, wide)
     if row is not None and row["out_t"] is DType.INT32:
@@ -130,14 +130,14 @@ def _integers(step: Step, x: Value, y: Value, multiply: Multiply) -> Value:
     out = step.out.dtype
     count = out.itemsize if step.tosa_type(out) in _INTEGERS and out != np.bool_ else 4
     sums: list[list[Value]] = [[] for _ in range(count)]
-    ys = _bytes(step, y)
-    for i, low in enumerate(_bytes(step, x)):
+    ys = _byte_factors(step, y)
+    for i, low in enumerate(_byte_factors(step, x)):
         for j, other in enumerate(ys[: count - i]):
             sums[i + j].append(multiply.write(low, other))
     return _total(step, sums, multiply.terms)
 
 
-def _narrowed(step: Step, x: Value) -> Value:
+def _in_narrow_type(step: Step, x: Value) -> Value:
     """The integers as int8, int16 or int32: constants in the narrowest type that holds them."""
     if x.is_known:
         held = np.asarray(x.held).astype(np.int32)
@@ -146,7 +146,7 @@ def _narrowed(step: Step, x: Value) -> Value:
     return step.cast(x, np.int8) if x.dtype == np.bool_ else x
 
 
-def _bytes(step: Step, x: Value) -> list[Factor]:
+def _byte_factors(step: Step, x: Value) -> list[Factor]:
     """The bytes of integers, lowest first: all but the highest are int8 with zero point -128."""
     count = x.dtype.itemsize
     lower = [

@@ -39,11 +39,11 @@ def pow(step: Step, x: Value, y: Value) -> Value:
 def _by_pow(step: Step, x: Value, y: Value) -> Value:
     has_zero = y.is_known and bool((y.elements > 0).all())
     plain, base = step.jaxs(lambda x: _positive_base(x, has_zero), x)
-    power = step.op("POW", base, _finite(step, y))
+    power = step.op("POW", base, _finite_exponent(step, y))
     return step.jax(_with_signs, x, y, plain, power)
 
 
-def _finite(step: Step, y: Value) -> Value:
+def _finite_exponent(step: Step, y: Value) -> Value:
     """The exponent with infinities clamped to finite numbers and NaN replaced."""
     most = np.finfo(np.float32).max
     if y.is_known:

@@ -30,19 +30,19 @@ def cond(step: Step, index: Value, *operands: Value) -> list[Value]:
         return step.jaxs(branches[int(index.scalar)], *operands)  # JAX has clamped the index.
     if not step.scope.has_control_flow:
         step.note("computes all branches and selects the results of one", "")
-    reads = zip(*map(_reads, branches), strict=True)
-    read = [v if any(rs) else _nothing(v) for v, rs in zip(operands, reads, strict=True)]
+    reads = zip(*map(_is_read, branches), strict=True)
+    read = [v if any(rs) else _placeholder(v) for v, rs in zip(operands, reads, strict=True)]
     return _branched(step, index, 0, branches, read)
 
 
-def _reads(branch: core.ClosedJaxpr) -> list[bool]:
+def _is_read(branch: core.ClosedJaxpr) -> list[bool]:
     """Whether a branch reads each of its arguments."""
     read = {id(atom) for eqn in branch.jaxpr.eqns for atom in eqn.invars}
     read |= {id(atom) for atom in branch.jaxpr.outvars}
     return [id(var) in read for var in branch.jaxpr.invars]
 
 
-def _nothing(value: Value) -> Value:
+def _placeholder(value: Value) -> Value:
     """A constant to replace a value that is not read."""
     return Value(value.shape, value.dtype, np.zeros((1,) * value.rank, value.dtype))
 
@@ -69,7 +69,7 @@ def _branched(
     def later(step: Step, inner_values: Sequence[Value]) -> list[Value]:
         return _branched(step, inner_values[0], first + half, branches[half:], inner_values[1:])
 
-    values = [index if len(branches) > 2 else _nothing(index), *operands]
+    values = [index if len(branches) > 2 else _placeholder(index), *operands]
     if not step.scope.has_control_flow:
         pairs = zip(earlier(step, values), later(step, values), strict=True)
         return [step.jax(lax.select_n, is_later, *pair) for pair in pairs]

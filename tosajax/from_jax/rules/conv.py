@@ -50,12 +50,12 @@ class Convolution:
 
     def _written(self, step: Step, x: Factor, w: Factor) -> Value:
         if self.groups == 1:
-            return self._one(step, x, w)
+            return self._write_group(step, x, w)
         pairs = zip(_parts(step, x, -1, self.groups), _parts(step, w, 0, self.groups), strict=True)
-        parts = [self._one(step, *pair) for pair in pairs]
+        parts = [self._write_group(step, *pair) for pair in pairs]
         return step.jax(lambda *vs: lax.concatenate(vs, vs[0].ndim - 1), *parts)
 
-    def _one(self, step: Step, x: Factor, w: Factor) -> Value:
+    def _write_group(self, step: Step, x: Factor, w: Factor) -> Value:
         row = row_of(self.op, x.value.dtype)
         assert row is not None
         channels = self._channels(w.value.shape)

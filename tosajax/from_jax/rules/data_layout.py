@@ -66,7 +66,7 @@ def reverse(step: Step, x: Value, axes: Sequence[int]) -> Value:
     small = step.reshape(held, merged(held.shape, groups))
     for axis in axes:
         small = step.op("REVERSE", small, axis=groups.index([axis]))
-    return _repeated(step.reshape(small, held.shape), x.shape)
+    return _broadcast_to(step.reshape(small, held.shape), x.shape)
 
 
 def slice(step: Step, x: Value) -> Value:
@@ -77,14 +77,14 @@ def slice(step: Step, x: Value) -> Value:
     if max(strides, default=1) == 1:
         return step.slice(x, start, counts)
     if not x.is_known:
-        return _every(step, x, start, strides)
+        return _strided_slice(step, x, start, strides)
     whole = step.slice(x, start, [(n - 1) * s + 1 for n, s in zip(counts, strides, strict=True)])
     held = np.asarray(whole.held)[tuple(np.s_[::s] for s in strides)]
     move = Sliced(whole.shape, (0,) * x.rank, whole.shape, tuple(strides))
     return Value(counts, x.dtype, held, whole.origin and whole.origin.moved(move))
 
 
-def _every(step: Step, x: Value, start: Sequence[int], strides: Sequence[int]) -> Value:
+def _strided_slice(step: Step, x: Value, start: Sequence[int], strides: Sequence[int]) -> Value:
     """The elements at start, start + stride and so on, as many as the result has.
 
     Each axis is reshaped to rows of as many elements as the stride, of which one column is sliced.
@@ -104,7 +104,7 @@ def _every(step: Step, x: Value, start: Sequence[int], strides: Sequence[int]) -
     groups = neighbours([view], cut, most=0)
     rows = step.reshape(held, merged(view, groups))
     rows = step.slice(rows, [starts[group[0]] for group in groups], merged(sizes, groups))
-    return _repeated(step.reshape(rows, wanted), counts)
+    return _broadcast_to(step.reshape(rows, wanted), counts)
 
 
 def _in_rows(
@@ -146,7 +146,7 @@ def tile(step: Step, x: Value) -> Value:
     small = step.reshape(held, merged(wanted, groups))
     small = step.op("TILE", small, merged(repeats, groups))
     whole = [n * r for n, r in zip(wanted, repeats, strict=True)]
-    return _repeated(step.reshape(small, whole), shape)
+    return _broadcast_to(step.reshape(small, whole), shape)
 
 
 def concatenate(step: Step, *parts: Value) -> Value:
@@ -183,19 +183,19 @@ def joined(step: Step, parts: Sequence[Value], axis: int) -> Value:
         return parts[0]
     total = sum(x.shape[axis] for x in parts)
     shape = (*parts[0].shape[:axis], total, *parts[0].shape[axis + 1 :])
-    around = _around(parts, axis)
+    around = _as_padding(parts, axis)
     if around is not None:
         x, padding, number = around
         return padded(step, x, padding, number)
     lazy = {a for a in range(len(shape)) if all(x.held_shape[a] == 1 for x in parts)} - {axis}
-    parts = [_held_but(step, x, lazy) for x in parts]
+    parts = [_expanded_except(step, x, lazy) for x in parts]
     groups = neighbours([parts[0].shape], (axis,))
     small = [step.reshape(x, merged(x.shape, groups)) for x in parts]
     while len(small) > 1:
         chunks = [small[i : i + _MOST_OPERANDS] for i in range(0, len(small), _MOST_OPERANDS)]
         small = [_concat(step, chunk, groups.index([axis])) for chunk in chunks]
     held = tuple(1 if a in lazy else n for a, n in enumerate(shape))
-    return _repeated(step.reshape(small[0], held), shape)
+    return _broadcast_to(step.reshape(small[0], held), shape)
 
 
 def _concat(step: Step, parts: Sequence[Value], axis: int) -> Value:
@@ -224,7 +224,9 @@ def _same_number(x: Value, y: Value) -> bool:
     return np.asarray(x.scalar).tobytes() == np.asarray(y.scalar).tobytes()
 
 
-def _around(parts: Sequence[Value], axis: int) -> tuple[Value, list[tuple[int, int]], Value] | None:
+def _as_padding(
+    parts: Sequence[Value], axis: int
+) -> tuple[Value, list[tuple[int, int]], Value] | None:
     """The array, padding and number, if parts are one array and the same constant number."""
     inner = [x for x in parts if x.scalar is None]
     numbers = [x for x in parts if x.scalar is not None]
@@ -245,11 +247,11 @@ def pad(step: Step, x: Value, number: Value) -> Value:
     if number.scalar is None:
         return _padded_with_traced(step, x, number)
     lazy = {a for a, c in enumerate(config) if x.held_shape[a] == 1 and c == (0, 0, 0)}
-    x = _held_but(step, x, lazy)
+    x = _expanded_except(step, x, lazy)
     between = [i if n > 1 else 0 for (_, _, i), n in zip(config, x.shape, strict=True)]
-    x = _spread(step, x, between, number)
+    x = _interior_pad(step, x, between, number)
     edges = [(lo, hi - i) for (lo, hi, _), i in zip(config, between, strict=True)]
-    return _repeated(padded(step, x, edges, number), shape)
+    return _broadcast_to(padded(step, x, edges, number), shape)
 
 
 def _padded_with_traced(step: Step, x: Value, number: Value) -> Value:
@@ -261,12 +263,14 @@ def _padded_with_traced(step: Step, x: Value, number: Value) -> Value:
     return step.op("SELECT", known(np.asarray(is_inside)), inside, number)
 
 
-def _spread(step: Step, x: Value, between: Sequence[int], number: Value) -> Value:
+def _interior_pad(step: Step, x: Value, between: Sequence[int], number: Value) -> Value:
     """Pads after each element along each axis; axis by axis if the rank would be too high."""
     axes = [axis for axis, i in enumerate(between) if i]
     if x.rank + len(axes) > MAX_RANK and len(axes) > 1:
         for axis in axes:
-            x = _spread(step, x, [between[axis] if a == axis else 0 for a in range(x.rank)], number)
+            x = _interior_pad(
+                step, x, [between[axis] if a == axis else 0 for a in range(x.rank)], number
+            )
         return x
     view, padding = [], []
     for n, i in zip(x.shape, between, strict=True):
@@ -306,13 +310,13 @@ def padded(step: Step, x: Value, edges: Sequence[tuple[int, int]], number: Value
     return step.reshape(small, shape)
 
 
-def _held_but(step: Step, x: Value, lazy: Container[int]) -> Value:
+def _expanded_except(step: Step, x: Value, lazy: Container[int]) -> Value:
     """The array, expanded along all axes except the `lazy` ones, which become size 1."""
     shape = (1 if axis in lazy else n for axis, n in enumerate(x.shape))
     return step.whole(dataclasses.replace(x, shape=tuple(shape)))
 
 
-def _repeated(x: Value, shape: Sequence[int]) -> Value:
+def _broadcast_to(x: Value, shape: Sequence[int]) -> Value:
     """The array broadcast to a shape along axes of size 1."""
     return dataclasses.replace(x, shape=tuple(shape))
 

@@ -37,7 +37,7 @@ def maximum(step: Step, x: Value, y: Value) -> Value:
     """CLAMP for a constant bound, else MAXIMUM; LOGICAL_OR for bool. NaN propagates, as in JAX."""
     if x.dtype == np.bool_:
         return step.op("LOGICAL_OR", x, y)
-    value, bound = _bounded(step, x, y)
+    value, bound = _operand_and_bound(step, x, y)
     if bound is None:
         return in_wide_type(step, "MAXIMUM", x, y, nan_mode=NanMode.PROPAGATE)
     return _clamped(step, value, bound, _limits(value.dtype)[1])
@@ -47,13 +47,13 @@ def minimum(step: Step, x: Value, y: Value) -> Value:
     """CLAMP for a constant bound, else MINIMUM; LOGICAL_AND for bool. NaN propagates, as in JAX."""
     if x.dtype == np.bool_:
         return step.op("LOGICAL_AND", x, y)
-    value, bound = _bounded(step, x, y)
+    value, bound = _operand_and_bound(step, x, y)
     if bound is None:
         return in_wide_type(step, "MINIMUM", x, y, nan_mode=NanMode.PROPAGATE)
     return _clamped(step, value, _limits(value.dtype)[0], bound)
 
 
-def _bounded(step: Step, x: Value, y: Value) -> tuple[Value, Any]:
+def _operand_and_bound(step: Step, x: Value, y: Value) -> tuple[Value, Any]:
     """The operand to clamp and its constant bound; (x, None) if CLAMP cannot be used."""
     for value, other in ((x, y), (y, x)):
         is_number = other.scalar is not None and not np.isnan(other.scalar)

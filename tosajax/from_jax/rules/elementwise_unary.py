@@ -167,8 +167,8 @@ def population_count(step: Step, x: Value) -> Value:
     if x.dtype == np.int8:
         return _looked_up(step, x)
     if x.dtype == np.int16:
-        return step.jax(lambda v: _bits(v.astype(np.int32) & 0xFFFF).astype(np.int16), x)
-    return step.jax(_bits, x)
+        return step.jax(lambda v: _set_bits(v.astype(np.int32) & 0xFFFF).astype(np.int16), x)
+    return step.jax(_set_bits, x)
 
 
 def clz(step: Step, x: Value) -> Value:
@@ -186,7 +186,7 @@ def _looked_up(step: Step, x: Value) -> Value:
     return step.op("TABLE", x, known(results))
 
 
-def _bits(v: jax.Array) -> jax.Array:
+def _set_bits(v: jax.Array) -> jax.Array:
     """The number of set bits of an int32, by sums that do not overflow."""
     shift = lax.shift_right_logical
     above = shift(v, jnp.full_like(v, 1))

@@ -75,7 +75,7 @@ def _kernel(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:
     """A HiFi kernel as a graph of TOSA operators; if there is none, its JAX code inlined."""
     call = step.params["call"]
     try:
-        graph = to_tosa.graph_of(op, call, _told(operands))
+        graph = to_tosa.graph_of(op, call, _abstract_operands(operands))
     except UnsupportedError:
         return step.jaxs(call.opened, *operands)
     return _spliced(step, op, graph, operands)
@@ -86,11 +86,11 @@ def _layer(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:
     call = step.params["call"]
     if step.scope.options.hifi_layers == "operators":
         return step.jaxs(call.opened, *operands)
-    graph = custom.graph_of(op, call, _told(operands))
+    graph = custom.graph_of(op, call, _abstract_operands(operands))
     return _spliced(step, op, graph, operands)
 
 
-def _told(operands: Sequence[Value]) -> list[Any]:
+def _abstract_operands(operands: Sequence[Value]) -> list[Any]:
     """Arrays for constants, shapes and dtypes for all other operands."""
     return [x.elements if x.is_known else jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands]
 

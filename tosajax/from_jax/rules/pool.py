@@ -40,12 +40,14 @@ Write = Callable[[Value, Window, Window], Value]
 def reduce_window_max(step: Step, x: Value) -> Value:
     """MAX_POOL2D; MAXIMUM of shifted arrays if windows are dilated or MAX_POOL2D lacks the type."""
     if x.dtype == np.bool_:
-        return _in_steps(step, x, OR)
+        return _by_shifted_arrays(step, x, OR)
     if not _is_pooled(step, "MAX_POOL2D", x):
-        return _in_steps(step, x, MAX)
+        return _by_shifted_arrays(step, x, MAX)
 
     def write(images: Value, *windows: Window) -> Value:
-        return step.op("MAX_POOL2D", images, **_options(windows), nan_mode=NanMode.PROPAGATE)
+        return step.op(
+            "MAX_POOL2D", images, **_pool_attributes(windows), nan_mode=NanMode.PROPAGATE
+        )
 
     return _pooled(step, *_padded(step, x, MAX), write)
 
@@ -56,9 +58,9 @@ def reduce_window_min(step: Step, x: Value) -> Value:
     MINIMUM of shifted arrays if windows are dilated or MAX_POOL2D lacks the type.
     """
     if x.dtype == np.bool_:
-        return _in_steps(step, x, AND)
+        return _by_shifted_arrays(step, x, AND)
     if not (_is_pooled(step, "MAX_POOL2D", x) and has_type(step, "NEGATE", x)):
-        return _in_steps(step, x, MIN)
+        return _by_shifted_arrays(step, x, MIN)
     turned = lax.neg if jnp.issubdtype(x.dtype, np.floating) else lax.bitwise_not
     highest = MAX.neutral(x.dtype)
     return step.jax(
@@ -73,7 +75,7 @@ def reduce_window_sum(step: Step, x: Value) -> Value:
     """
     is_float = jnp.issubdtype(x.dtype, np.floating)
     if x.dtype.itemsize > 1 and not is_float:
-        return _in_steps(step, x, ADD)
+        return _by_shifted_arrays(step, x, ADD)
     x, windows = _padded(step, x, ADD)
     if x.dtype.itemsize == 1 or not _is_pooled(step, "AVG_POOL2D", x):
         return _pooled(step, x, windows, lambda *args: _with_ones(step, *args))
@@ -81,7 +83,7 @@ def reduce_window_sum(step: Step, x: Value) -> Value:
     assert row is not None
 
     def write(images: Value, *around: Window) -> Value:
-        zero, options = step.constant([0], x.dtype), _options(around)
+        zero, options = step.constant([0], x.dtype), _pool_attributes(around)
         return step.op("AVG_POOL2D", images, zero, zero, **options, acc_type=row["acc_t"])
 
     return step.jax(lax.mul, _pooled(step, x, windows, write), _counts(x, windows))
@@ -93,7 +95,7 @@ def reduce_window(step: Step, *operands: Value) -> list[Value]:
     jaxpr = closed(step.params["jaxpr"], step.params["consts"])
     monoid = monoid_of(jaxpr)
     if monoid is not None and count == 1:
-        return [_started(step, monoid, *operands)]
+        return [_with_initial_value(step, monoid, *operands)]
     windows, combine = _windows(step, operands[0]), combine_of(jaxpr)
     config = [(w.before, w.after, w.spread - 1) for w in windows]
     if any(map(any, config)):
@@ -110,10 +112,10 @@ def reduce_window(step: Step, *operands: Value) -> list[Value]:
     return step.jaxs(reduced, *operands)
 
 
-def _started(step: Step, monoid: Monoid, x: Value, start: Value) -> Value:
+def _with_initial_value(step: Step, monoid: Monoid, x: Value, start: Value) -> Value:
     """reduce_window by a monoid; JAX combines the initial value with each window, not padding."""
     rules = {ADD: reduce_window_sum, MAX: reduce_window_max, MIN: reduce_window_min}
-    reduced = rules[monoid](step, x) if monoid in rules else _in_steps(step, x, monoid)
+    reduced = rules[monoid](step, x) if monoid in rules else _by_shifted_arrays(step, x, monoid)
     if start.scalar is not None and start.scalar == monoid.neutral(x.dtype):
         return reduced
     return step.jax(lambda s, y: monoid.function(jnp.full(y.shape, s), y), start, reduced)
@@ -124,12 +126,12 @@ def _started(step: Step, monoid: Monoid, x: Value, start: Value) -> Value:
 
 def select_and_scatter_add(step: Step, source: Value, x: Value) -> Value:
     """SELECTs and ADDs: adds each number at the first greatest (least) element of its window."""
-    return step.jax(functools.partial(_sent_back, _Search.of(step, x)), source, x)
+    return step.jax(functools.partial(_scatter_to_best, _Search.of(step, x)), source, x)
 
 
 def select_and_gather_add(step: Step, values: Value, x: Value) -> Value:
     """SELECTs of the values at the first greatest (least) element of each window."""
-    return step.jax(functools.partial(_fetched, _Search.of(step, x)), values, x)
+    return step.jax(functools.partial(_gather_from_best, _Search.of(step, x)), values, x)
 
 
 class _Search(NamedTuple):
@@ -189,7 +191,7 @@ class _Search(NamedTuple):
         return lax.pad(y, np.asarray(0, y.dtype), config)
 
 
-def _sent_back(search: _Search, source: jax.Array, x: jax.Array) -> jax.Array:
+def _scatter_to_best(search: _Search, source: jax.Array, x: jax.Array) -> jax.Array:
     padded = search.padded(x, search.worst)
     first, *others = search.offsets
     best, place = search.at(padded, first), jnp.zeros(source.shape, jnp.int32)
@@ -206,7 +208,7 @@ def _sent_back(search: _Search, source: jax.Array, x: jax.Array) -> jax.Array:
     return lax.pad(total, np.asarray(0, total.dtype), [(-a, -b, 0) for a, b in search.padding])
 
 
-def _fetched(search: _Search, values: jax.Array, x: jax.Array) -> jax.Array:
+def _gather_from_best(search: _Search, values: jax.Array, x: jax.Array) -> jax.Array:
     padded, padded_values = search.padded(x, search.worst), search.padded(values, 0)
     best = jnp.full(search.counts, search.worst, x.dtype)
     fetched = jnp.zeros(search.counts, values.dtype)
@@ -257,7 +259,7 @@ def _is_padded(window: Window) -> bool:
     return window.spread > 1 or least < 0 or most >= window.length
 
 
-def _in_steps(step: Step, x: Value, monoid: Monoid) -> Value:
+def _by_shifted_arrays(step: Step, x: Value, monoid: Monoid) -> Value:
     """Reduces windows by combining shifted arrays."""
     windows = _windows(step, x)
     x, windows = pad(step, x, windows, [True] * x.rank, monoid.neutral(x.dtype))
@@ -294,7 +296,7 @@ def _along(
     return step.transpose(y, np.argsort(order).tolist())
 
 
-def _options(windows: Sequence[Window]) -> dict[str, Any]:
+def _pool_attributes(windows: Sequence[Window]) -> dict[str, Any]:
     """The attributes of a pooling operator."""
     return {
         "kernel": tuple(each.length for each in windows),
@@ -305,7 +307,7 @@ def _options(windows: Sequence[Window]) -> dict[str, Any]:
 
 def _with_ones(step: Step, images: Value, *windows: Window) -> Value:
     """DEPTHWISE_CONV2D with ones: its accumulator is wider than the dtype, and wraps at the end."""
-    options = _options(windows)
+    options = _pool_attributes(windows)
     kernel, channels = options.pop("kernel"), images.shape[-1]
     options["dilation"] = tuple(each.dilation for each in windows)
     ones = known(np.ones((*kernel, channels, 1), images.dtype))

@@ -64,7 +64,7 @@ def dot_general(step: Step, lhs: Value, rhs: Value) -> Value:
     if rhs.is_known and not a.batch:
         return _linear(step, a, b)
     if lhs.is_known and not a.batch:
-        return _turned(step, _linear(step, b, a), 0, len(b.free))
+        return _move_axes_last(step, _linear(step, b, a), 0, len(b.free))
     return _matmul(step, a, b)
 
 
@@ -150,10 +150,10 @@ def _matmul(step: Step, a: Side, b: Side) -> Value:
     )
     result = product(step, x, y, Multiply("MATMUL", c, write))
     result = step.reshape(result, [n for shape in shapes for n in shape])
-    return _turned(step, result, len(a.batch), len(b.free)) if is_swapped else result
+    return _move_axes_last(step, result, len(a.batch), len(b.free)) if is_swapped else result
 
 
-def _turned(step: Step, result: Value, batch: int, count: int) -> Value:
+def _move_axes_last(step: Step, result: Value, batch: int, count: int) -> Value:
     """Moves the first `count` axes after the batch axes to the end."""
     at = batch + count
     return step.transpose(result, (*range(batch), *range(at, result.rank), *range(batch, at)))

@@ -116,7 +116,7 @@ def argmax(step: Step, x: Value) -> Value:
 
 def argmin(step: Step, x: Value) -> Value:
     """ARGMAX of the negative or complement; for int32, the first index that equals REDUCE_MIN."""
-    return _first(step, x, _turned, lax.reduce_min)
+    return _first(step, x, _reversed_order, lax.reduce_min)
 
 
 def _first(
@@ -137,7 +137,7 @@ def _first(
     return convert(step, position, index)
 
 
-def _turned(x: jax.Array) -> jax.Array:
+def _reversed_order(x: jax.Array) -> jax.Array:
     """The negative, or for integers the complement (-128 has no negative), to reverse the order."""
     return lax.neg(x) if jnp.issubdtype(x.dtype, np.floating) else lax.bitwise_not(x)
 

@@ -45,7 +45,7 @@ class _Keys(NamedTuple):
 def sort(step: Step, *operands: Value) -> list[Value]:
     """SCATTER by ranks, or a bitonic network; a stable sort by the first `num_keys` operands."""
     axis, count = step.params["dimension"], step.params["num_keys"]
-    operands = (*operands[:count], *map(_place, operands[count:]))
+    operands = (*operands[:count], *map(_int32_indices, operands[count:]))
     if operands[0].shape[axis] <= 1:
         return list(operands)
     rows = [_rows(step, x, axis) for x in operands]
@@ -59,7 +59,7 @@ def sort(step: Step, *operands: Value) -> list[Value]:
     return [_from_rows(step, y, x.shape, axis) for x, y in zip(operands, in_order, strict=True)]
 
 
-def _place(x: Value) -> Value:
+def _int32_indices(x: Value) -> Value:
     """Converts constant uint32 indices, as in the derivative of sort, to int32."""
     is_place = x.is_known and x.dtype == np.uint32 and x.elements.max(initial=0) < 2**31
     return known(x.elements.astype(np.int32)) if is_place else x

@@ -26,7 +26,7 @@ def convert_element_type(step: Step, x: Value) -> Value:
         raise step.unsupported_type(step.out.dtype)
     from_float, to_float = _is_float(x.dtype), _is_float(step.out.dtype)
     if source is DType.BOOL and to_float:
-        return _chosen(step, x)
+        return _from_bool(step, x)
     if from_float and target is DType.BOOL:
         return step.jax(lambda x: x != jnp.zeros((), x.dtype), x)
     if from_float and not to_float:
@@ -38,7 +38,7 @@ def _is_float(dtype: np.dtype) -> bool:
     return jnp.issubdtype(dtype, np.floating)
 
 
-def _chosen(step: Step, x: Value) -> Value:
+def _from_bool(step: Step, x: Value) -> Value:
     """bool as 1 or 0."""
     one, zero = (np.asarray(n, step.out.dtype) for n in (1, 0))
     return step.jax(lambda x: jnp.where(x, one, zero), x)
@@ -89,7 +89,7 @@ def reduce_precision(step: Step, x: Value) -> Value:
         asked = f"{bits[0]} bits of exponent and {bits[1]} of mantissa"
         raise step.unsupported(asked, wanted, "TOSA has those types alone")
     narrow = _NARROWER[bits]
-    least = _least(narrow)
+    least = _smallest_to_normal(narrow)
     if least < own.smallest_normal:
         return step.jax(lambda x: x.astype(narrow).astype(x.dtype), x)
     return step.jax(lambda x: _without_subnormal(x, narrow, least), x)
@@ -100,7 +100,7 @@ def _without_subnormal(x: jax.Array, narrow: np.dtype, least: float) -> jax.Arra
     return jnp.where(jnp.abs(x) < least, x * 0, rounded)
 
 
-def _least(narrow: np.dtype) -> float:
+def _smallest_to_normal(narrow: np.dtype) -> float:
     """The smallest number that rounds to a normal one."""
     info = jnp.finfo(narrow)
     return float(info.smallest_normal) * (1 - 2.0 ** (-info.nmant - 2))

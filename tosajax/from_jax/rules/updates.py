@@ -201,7 +201,7 @@ def _scattered(step: Step, to: _Updates, combine: Combine | None) -> Value:
     if to.block is not None and max(to.windows.sizes) == 1 and has_type(step, "SELECT", to.x):
         is_complete = to.inside is None or (to.is_told and len(to.windows.axes) == 1)
         masks = [] if is_complete or to.inside is None else [_along_batch(step, to.inside, to)]
-        return _at_one(step, to, to.block, masks, combine)
+        return _select_at(step, to, to.block, masks, combine)
     if to.windows.count == 1 or step.params["unique_indices"]:
         return _at_unique(step, to, combine)
     return _at_any(step, to, combine)
@@ -210,7 +210,7 @@ def _scattered(step: Step, to: _Updates, combine: Combine | None) -> Value:
 # One place: each element is compared with the index.
 
 
-def _at_one(
+def _select_at(
     step: Step, to: _Updates, block: Value, masks: Sequence[Value], combine: Combine | None
 ) -> Value:
     """SELECT of the update for the elements at its index; none if the index is out of bounds.
@@ -294,13 +294,13 @@ def _at_any(step: Step, to: _Updates, combine: Combine | None) -> Value:
     rows, _ = without_bool(step, to.rows)
     values = step.reshape(step.transpose(x, to.windows.order), (n, k, c))
     if combine is None:
-        results = _last(step, to, hits, values, rows)
+        results = _last_updates(step, to, hits, values, rows)
     else:
-        results = _all(step, hits, values, rows, combine)
+        results = _reduced_updates(step, hits, values, rows, combine)
     return step.cast(_in_place(step, results, to), back)
 
 
-def _last(step: Step, to: _Updates, hits: Value, values: Value, rows: Value) -> Value:
+def _last_updates(step: Step, to: _Updates, hits: Value, values: Value, rows: Value) -> Value:
     """Each element's last update, or its old value: a GATHER from values and updates together."""
     _, k, count = hits.shape
     _check_size(step, hits.size, count, k)
@@ -311,7 +311,9 @@ def _last(step: Step, to: _Updates, hits: Value, values: Value, rows: Value) -> 
     return step.op("GATHER", joined(step, [values, rows], 1), last)
 
 
-def _all(step: Step, hits: Value, values: Value, rows: Value, combine: Combine) -> Value:
+def _reduced_updates(
+    step: Step, hits: Value, values: Value, rows: Value, combine: Combine
+) -> Value:
     """Combines each element with the reduction of all its updates."""
     (batch, k, count), (n, _, c) = hits.shape, rows.shape
     _check_size(step, n * k * count * c, count, k)
@@ -360,7 +362,7 @@ def _at_constants(step: Step, to: _Updates, combine: Combine | None) -> Value:
             for update, place in enumerate(source):
                 if place >= 0:  # The last update wins.
                     at[place] = to.windows.k + update
-        results = _picked(step, (values, rows), sources, to.windows)
+        results = _rows_at(step, (values, rows), sources, to.windows)
     else:
         results = _combined(step, to, values, rows, indices, combine)
     return step.cast(_in_place(step, results, to), back)
@@ -384,14 +386,16 @@ def _combined(
             counts[place] += 1
     if len(rounds) > _MOST_ROUNDS:
         hits = known(indices[:, None, :] == np.arange(to.windows.k)[:, None])
-        return _all(step, hits, values, rows, combine)
+        return _reduced_updates(step, hits, values, rows, combine)
     for sources in rounds:
-        update = _picked(step, (rows, neutral), sources, to.windows)
+        update = _rows_at(step, (rows, neutral), sources, to.windows)
         values = step.jax(combine.function, values, update)
     return values
 
 
-def _picked(step: Step, parts: tuple[Value, Value], sources: np.ndarray, windows: Windows) -> Value:
+def _rows_at(
+    step: Step, parts: tuple[Value, Value], sources: np.ndarray, windows: Windows
+) -> Value:
     """Rows of two concatenated arrays, at constant indices (batch, K)."""
     first, second = parts
     if len(sources) == 1:
@@ -399,13 +403,13 @@ def _picked(step: Step, parts: tuple[Value, Value], sources: np.ndarray, windows
         is_new |= sources[0][1:] == first.shape[1]  # A run ends where the first array does.
         runs = np.split(sources[0], np.flatnonzero(is_new) + 1)
         if len(runs) <= _FEW_RUNS:
-            return joined(step, [_run(step, first, second, run) for run in runs], 1)
+            return joined(step, [_slice_of_run(step, first, second, run) for run in runs], 1)
     both = joined(step, [first, second], 1)
     indices = known(sources.astype(np.int32))
     return step.op("GATHER", both, for_each_leading(step, indices, windows))
 
 
-def _run(step: Step, first: Value, second: Value, run: np.ndarray) -> Value:
+def _slice_of_run(step: Step, first: Value, second: Value, run: np.ndarray) -> Value:
     start = int(run[0])
     of, at = (first, start) if start < first.shape[1] else (second, start - first.shape[1])
     return step.slice(of, (0, at, 0), (of.shape[0], len(run), of.shape[2]))
@@ -478,7 +482,7 @@ def dynamic_update_slice(step: Step, x: Value, block: Value, *starts: Value) -> 
         if short:
             mask, block = _inside_block(step, x, block, first, short)
             masks = [mask]
-        return _at_one(step, _Updates(x, windows, at, None, block, block), block, masks, None)
+        return _select_at(step, _Updates(x, windows, at, None, block, block), block, masks, None)
     part = step.slice(x, first, [n if a in axes else block.shape[a] for a, n in enumerate(x.shape)])
     windows = dataclasses.replace(windows, shape=part.shape)
     rows = step.transpose(block, windows.order)

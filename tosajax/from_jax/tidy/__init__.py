@@ -27,7 +27,7 @@ def tidied(written: Written) -> Written:
         _without_dead(with_padding(with_biases(each)))
         for each in (written, with_few_moves(written))
     ]
-    shorter = min(candidates, key=lambda each: _length(each.graph))
+    shorter = min(candidates, key=lambda each: _node_count(each.graph))
     return _without_dead(with_single_factors(with_single_clamps(shorter)))
 
 
@@ -35,5 +35,5 @@ def _without_dead(written: Written) -> Written:
     return Written(fold(written.graph), written.origins)
 
 
-def _length(graph: Graph) -> int:
+def _node_count(graph: Graph) -> int:
     return sum(node.op not in spec.CONSTANT_OPERATORS for node in graph.nodes)

@@ -27,7 +27,7 @@ def with_biases(written: Written) -> Written:
     producers = {name: node for node in graph.nodes for name in node.outputs}
     draft, origins = Draft(graph), dict(written.origins)
     for node in graph.ordered_nodes():
-        pair = _before(node, graph.tensors, producers)
+        pair = _conv_and_bias(node, graph.tensors, producers)
         if pair is None or readers[pair[0].outputs[0]] > 1:
             draft.nodes.append(node)
             continue
@@ -42,7 +42,7 @@ def with_biases(written: Written) -> Written:
     return Written(draft.finished(), origins)
 
 
-def _before(
+def _conv_and_bias(
     node: Node, tensors: Mapping[str, Tensor], producers: Mapping[str, Node]
 ) -> tuple[Node, str] | None:
     """The convolution that an ADD adds a bias to, and the bias; None for all other nodes."""

@@ -18,7 +18,7 @@ def with_padding(written: Written) -> Written:
     producers = {name: node for node in graph.nodes for name in node.outputs}
     draft = Draft(graph)
     for node in graph.ordered_nodes():
-        before = producers.get(node.inputs[0]) if _pads(node) else None
+        before = producers.get(node.inputs[0]) if _has_padding(node) else None
         pad = None if before is None else _padding(graph, node, before)
         if before is not None and pad is not None:
             inputs = (before.inputs[0], *node.inputs[1:])
@@ -28,7 +28,7 @@ def with_padding(written: Written) -> Written:
     return Written(draft.finished(), written.origins)
 
 
-def _pads(node: Node) -> bool:
+def _has_padding(node: Node) -> bool:
     """Whether a node is a convolution with a `pad` attribute."""
     operator = spec.OPERATORS[node.op]
     return operator.is_product and "pad" in node.attributes

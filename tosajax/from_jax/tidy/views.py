@@ -67,7 +67,7 @@ class _Late:
                 self._keep(node)
         outputs: list[str] = []
         for name in self._graph.outputs:
-            whole = self._whole(name)
+            whole = self._materialized(name)
             taken = whole in outputs or whole in self._graph.inputs
             outputs.append(self._copy(whole) if taken else whole)
         self._draft.graph = dataclasses.replace(self._graph, outputs=tuple(outputs))
@@ -95,7 +95,7 @@ class _Late:
     def _reshape(self, node: Node) -> None:
         view, shape = self._views[node.inputs[0]], self._shape(node.outputs[0])
         if view.perms is not None and not view.is_plain:
-            view = self._plain(self._whole(node.inputs[0]))
+            view = self._plain(self._materialized(node.inputs[0]))
         self._views[node.outputs[0]] = self._reshaped(view.base, shape)
 
     def _transpose(self, node: Node) -> None:
@@ -105,7 +105,7 @@ class _Late:
             self._views[node.outputs[0]] = self._reshaped(view.base, shape)
             return
         if view.perms is None:
-            view = self._plain(self._whole(node.inputs[0]))
+            view = self._plain(self._materialized(node.inputs[0]))
         assert view.perms is not None
         both = tuple(view.perms[axis] for axis in perms)
         if _keeps_order(both, self._base_shape(view)):
@@ -139,7 +139,7 @@ class _Late:
             if moved is None:
                 return False
             bases[name] = self._const(name, moved, first.perms)
-        inputs = [bases.get(name) or self._whole(name) for name in node.inputs]
+        inputs = [bases.get(name) or self._materialized(name) for name in node.inputs]
         shape = self._base_shape(first)
         if first.perms is not None:
             shape = _permuted_back(self._shape(node.outputs[0]), first.perms)
@@ -166,7 +166,8 @@ class _Late:
             return False
         perms = views[0].perms
         inputs = [
-            self._base(name, perms) if name in names else self._whole(name) for name in node.inputs
+            self._base(name, perms) if name in names else self._materialized(name)
+            for name in node.inputs
         ]
         attributes = dict(node.attributes)
         if "axis" in attributes:
@@ -197,7 +198,7 @@ class _Late:
     # Nodes that stay as they are.
 
     def _keep(self, node: Node) -> None:
-        inputs = tuple(map(self._whole, node.inputs))
+        inputs = tuple(map(self._materialized, node.inputs))
         outputs = []
         for name in node.outputs:
             tensor = self._graph.tensors[name]
@@ -207,7 +208,7 @@ class _Late:
             self._views[name] = self._plain(outputs[-1])
         self._draft.nodes.append(dataclasses.replace(node, inputs=inputs, outputs=tuple(outputs)))
 
-    def _whole(self, name: str) -> str:
+    def _materialized(self, name: str) -> str:
         """The tensor in the new graph; adds its constant or its move if that is not there yet."""
         values = self._values(name)
         if values is not None:
