@@ -6,6 +6,7 @@ Narrow floats are computed in float32 and rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -105,7 +106,7 @@ def clz(input1: jax.Array) -> jax.Array:
       [32, 31, 0]
     """
     # XLA's constant folding gives -32 for negative numbers.
-    return jnp.where(input1 < 0, jnp.int32(0), lax.clz(input1))
+    return jnp.where(input1 < 0, jnp.int32(0), _leading_zeros(input1))
 
 
 @recorded
@@ -296,3 +297,16 @@ def sin(input1: jax.Array) -> jax.Array:
       [0.0]
     """
     return in_float32(lax.sin, input1)
+
+
+@jax.custom_jvp
+def _leading_zeros(x: jax.Array) -> jax.Array:
+    return lax.clz(x)
+
+
+@_leading_zeros.defjvp
+def _leading_zeros_jvp(primals: tuple[jax.Array], tangents: tuple[Any]) -> tuple[jax.Array, Any]:
+    """JAX has no rule for CLZ, not even that integers have no gradient."""
+    del tangents
+    zeros = _leading_zeros(*primals)
+    return zeros, np.zeros(zeros.shape, jax.dtypes.float0)

@@ -30,6 +30,7 @@ from tosajax.quant.model.arguments import (
     real_examples,
 )
 from tosajax.quant.model.norms import Moments
+from tosajax.quant.model.plan import Octaves
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.room import with_room
@@ -393,7 +394,11 @@ def updated_states(
       params: "values", and "norms" where there are any.
     """
     sources, states = _sources(model), dict(states)
-    values, records = float_values(model, params, [source for source, _ in sources], *inputs)
+    scaled = model.plan.scaled
+    relevances = {name: r for _, name in sources if (r := scaled[name].relevance) is not None}
+    names = [source for source, _ in sources]
+    names += [name for relevance in relevances.values() for name in relevance.reads]
+    values, records = float_values(model, params, list(dict.fromkeys(names)), *inputs)
     yes, sights = jnp.bool_(True), []
     for source, name in sources:
         is_computed, is_cut = yes, ~yes
@@ -402,8 +407,12 @@ def updated_states(
             is_computed, is_cut = (count > 0).any(), (count > y.shape[count.ndim]).any()
         else:
             y = values[source]
+        relevance = relevances.get(name)
+        relevant = y
+        if relevance is not None and source == name and values.keys() >= {*relevance.reads}:
+            relevant = relevance.values(values, scaled[name].spec.storage.dtype.bits)
         # NaN, where a record has no value, is not observed.
-        states[name] = observer_of(model, name).update(states[name], y)
+        states[name] = observer_of(model, name).update(states[name], relevant)
         # A SELECT may leave out some NaN, as logarithms of negative numbers.
         is_nan = jnp.isnan(y).all() & bool(y.size) & is_computed
         sights.append(Sight(is_computed, is_nan, is_cut))
@@ -480,8 +489,9 @@ def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None =
     """The parameters with functions sampled again, after scales have changed.
 
     A function is sampled at the real values of all integers of its input, of INT16 at 513 points
-    over its range, and from INT8 to INT16 at all integers less a zero point; in float32. Where it
-    is not finite, the samples are the ends of float32, or 0 for NaN. Entries that were trained are
+    over its range, and from INT8 to INT16 at all integers less a zero point; one that is steep
+    near 0, as 1/x, at 513 points by octaves of INT16 and of sums; in float32. Where it is not
+    finite, the samples are the ends of float32, or 0 for NaN. Entries that were trained are
     made anew. Parameters may be traced, but samples have no gradient.
 
     Args:
@@ -506,12 +516,17 @@ def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None =
     chosen = set(model.plan.sampled if sources is None else sources)
     tables, sampled = dict(params.get("tables", {})), dict(params.get("sampled", {}))
     for name, function in model.plan.functions.items():
-        owner = model.owners[function.source]
-        if owner in chosen:
+        owners = model.plan.sampled_in(name)
+        if chosen.isdisjoint(owners):
+            continue
+        for owner in owners:
             # A copy: a step to which parameters are donated takes no array twice.
             sampled[owner] = jax.tree.map(jnp.copy, params["qparams"][owner])
+        if name in model.plan.octaves:
+            tables[name] = _samples_by_octaves(function, model.plan.octaves[name], params)
+        else:
             is_wide = model.specs[model.owners[name]].dtype is DType.INT16
-            tables[name] = _samples(function, sampled[owner], is_wide=is_wide)
+            tables[name] = _samples(function, sampled[owners[0]], is_wide=is_wide)
     return {**params, "tables": tables, "sampled": sampled}
 
 
@@ -528,3 +543,15 @@ def _samples(function: Function, qparams: QParams, *, is_wide: bool) -> jax.Arra
     if dtype is DType.INT16:
         points = points / spread(qparams)
     return jnp.nan_to_num(evaluate(function, points))
+
+
+def _samples_by_octaves(function: Function, octaves: Octaves, params: Params) -> jax.Array:
+    """Samples between which lines are as far above a function as below it."""
+    # Twice as many points, for the middles of the lines.
+    indices = np.arange(2 * table_size(DType.INT16) - 1) * (TABLE_STEP // 2)
+    unit = lax.stop_gradient(octaves.unit(params)).reshape(())
+    points = unit * jnp.asarray(octaves.integers(indices), jnp.float32)
+    values = jnp.nan_to_num(evaluate(function, points))
+    entries, middles = values[::2], values[1::2]
+    above = (entries[:-1] + entries[1:]) / 2 - middles
+    return entries - (jnp.append(above, above[-1]) + jnp.append(above[0], above)) / 4

@@ -37,6 +37,7 @@ def prepare(
     estimator: Estimator = clipped_ste,
     overrides: Mapping[str, Estimator] | None = None,
     own_pool_scales: bool = True,
+    wide_normalizers: bool = True,
     batch_norms: bool | str = False,
     max_trip_count: int | None = None,
 ) -> PreparedModel:
@@ -74,6 +75,10 @@ def prepare(
       own_pool_scales: means of AVG_POOL2D are sums that a RESCALE divides, with a scale of their
         own, as means spread less than their elements; by REDUCE_SUM of a whole image, by
         DEPTHWISE_CONV2D of windows. False keeps AVG_POOL2D, which rounds to its input's scale.
+      wide_normalizers: INT16 for activations inside of softmaxes and norms that the rules give
+        INT8: statistics and what leads to them, up to the inputs and outputs that convolutions,
+        MATMUL or other operators read. Convolutions and MATMUL multiply INT8 as before. False
+        leaves these tensors to the rules.
       batch_norms: which convolutions keep a batch norm in training, a `Norm` of the parameters with
         statistics of its own, which `freeze` folds (`QModel.apply_batch`, `estimate_norms`). True:
         those whose channels the graph scales after them. A regular expression: those that it is
@@ -108,7 +113,9 @@ def prepare(
     elif example_args is not None or params is not None:
         raise TypeError("example_args and params are of functions, and a graph was given")
     _check(graph, rules)
-    options = Options(tuple(rules), rounding_mode, own_pool_scales, max_trip_count)
+    options = Options(
+        tuple(rules), rounding_mode, own_pool_scales, wide_normalizers, max_trip_count
+    )
     check_type("batch_norms", batch_norms, bool | str, "True, False or a regular expression")
     check_type("max_trip_count", max_trip_count, int | None, "a number of turns")
     source = graph if graph.is_dynamic else None

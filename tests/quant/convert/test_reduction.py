@@ -16,7 +16,6 @@ from quant.convert.helpers import (
     constant,
     floats,
     legal,
-    operators,
     producer,
     times,
     uniform,
@@ -24,6 +23,7 @@ from quant.convert.helpers import (
 
 from tosajax import Builder, Graph, Tensor, UnsupportedError
 from tosajax.quant import prepare
+from tosajax.quant.model.recipes import Shift
 
 SHAPE = (3, 4, 5)
 
@@ -118,15 +118,27 @@ def test_a_mean_that_is_read_beside_a_function_of_it(order):
 
 
 @pytest.mark.parametrize(("kind", "count"), [("i8", 2**23), ("i16", 2**15)])
-def test_sums_that_may_overflow_are_refused(kind, count):
-    def sums(size: int) -> Graph:
+def test_sums_that_may_overflow_lose_low_bits(kind, count):
+    def shifts(size: int) -> dict[str, float]:
         b = Builder()
         half = b.op("REDUCE_SUM", floats(b, "x", 1, 2, size), axis=2, name="half")
-        return b.graph([b.op("REDUCE_SUM", half, axis=1, name="whole")])
+        model = prepare(b.graph([b.op("REDUCE_SUM", half, axis=1, name="whole")]), VARIANTS[kind])
+        scales = {name: r.scale for name, r in model.plan.recipes.items() if isinstance(r, Shift)}
+        return {name: s.factor for name, s in scales.items() if "shifted" in name}
 
-    assert operators(prepare(sums(count // 2), VARIANTS[kind]).graph).count("REDUCE_SUM") == 2
-    with pytest.raises(UnsupportedError, match="REDUCE_SUM 'whole': its sums may need 33 bits"):
-        prepare(sums(count // 2 + 1), VARIANTS[kind])
+    assert not shifts(count // 2)
+    assert shifts(count // 2 + 1) == {"whole/shifted/shift": 0.5}
+    assert shifts(count + 1) == {"half/shifted/shift": 0.5, "whole/shifted/shift": 0.5}
+
+
+def test_a_sum_that_loses_low_bits():
+    b = Builder()
+    x = floats(b, "x", 1, 2**15 + 8)
+    y = times(b, b.op("REDUCE_SUM", x, axis=1), constant(b, [[2.0**-15]]), "y")
+    trial = Trial(b.graph([y]), uniform(0, 1, 2**15 + 8, low=-1), rules=VARIANTS["i16"])
+    assert trial.report, str(trial.report)
+    wanted = trial["x"].sum(axis=1, keepdims=True) * 2.0**-15
+    assert_rounded(trial, "y", wanted, extra=trial.step("x"))
 
 
 def test_the_largest_sum_does_not_overflow():

@@ -137,8 +137,9 @@ def test_every_observer_leaves_masks_out(name):
     assert np.abs(found - outputs(model, params, "float")).max() < 0.1
     (select,) = nodes_of(model, "SELECT")
     (logits,) = (name for name in select.inputs if name in model.activations)
-    narrow, wide = (params["qparams"][n].scale for n in (logits, select.outputs[0]))
-    assert narrow / 4 < wide < narrow + np.log(512 * LENGTH) * 2 / 255
+    own = [params["qparams"][n] for n in (logits, select.outputs[0])]
+    narrow, wide = (each.scale * 2**each.bits for each in own)
+    assert narrow / 4 < wide < narrow + np.log(2**17 * LENGTH) * 2
 
 
 def test_a_percentile_of_a_histogram_leaves_masks_out():

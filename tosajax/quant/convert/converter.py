@@ -13,9 +13,11 @@ from tosajax.builder import Builder
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.passes.turns import turns
+from tosajax.quant.convert.octave_indices import octave_indices, octave_size
 from tosajax.quant.graphs.nan_constants import Nans
-from tosajax.quant.graphs.regions import Function, covered, functions
-from tosajax.quant.model.plan import NormedConv, Options, Plan, Scaled, readers_of
+from tosajax.quant.graphs.normalizers import Normalizers
+from tosajax.quant.graphs.regions import Function, covered, functions, is_steep
+from tosajax.quant.model.plan import NormedConv, Octaves, Options, Plan, Scaled, readers_of
 from tosajax.quant.model.recipes import (
     Bias,
     Bound,
@@ -93,6 +95,7 @@ class Converter:
         self.recipes: dict[str, Recipe] = around.recipes if around else {}
         self.bounds: dict[str, tuple[Bound, Bound]] = around.bounds if around else {}
         self._all_functions: dict[str, Function] = around._all_functions if around else {}
+        self._octaves: dict[str, Octaves] = around._octaves if around else {}
         self._given = owners or {}
         self.done: set[str] = set()  # outputs that an earlier conversion computes
         self._tensors: dict[str, Tensor] = {}
@@ -101,6 +104,10 @@ class Converter:
         self._sums: dict[str, Accumulator] = {}
         self._readers = _readers(graph)
         self._masked = masked_axes(graph)
+        is_wide = self.options.wide_normalizers
+        normalizers = Normalizers.of(graph, self.functions)
+        self._wide = normalizers.inner if is_wide else frozenset[str]()
+        self._relevances = normalizers.relevances
         self.nans = Nans.of(graph)
 
     def finished(self) -> tuple[Graph, Plan]:
@@ -112,6 +119,7 @@ class Converter:
             self.recipes,
             self.bounds,
             self._all_functions,
+            self._octaves,
             turns(self.graph),
             self.norms,
             readers_of(self.recipes),
@@ -229,11 +237,19 @@ class Converter:
         if name in self._given:
             self.owners[name] = self._given[name]
         else:
-            self._own(name, self.asked.act(name, *also))
+            self._own(name, self._act(name, *also))
+
+    def _act(self, *names: str) -> QSpec:
+        """The specification of an activation by the rules; of INT16 for INT8 in normalizers."""
+        spec = self.asked.act(*names)
+        if spec.dtype is not DType.INT8 or spec.learned_bits or self._wide.isdisjoint(names):
+            return spec
+        return dataclasses.replace(spec, dtype=DType.INT16, bits=None, symmetric=True)
 
     def _own(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> None:
         self.owners[name] = name
-        self.scaled[name] = Scaled(spec, channel_axes, mask_axis=self._masked.get(name))
+        relevance, mask_axis = self._relevances.get(name), self._masked.get(name)
+        self.scaled[name] = Scaled(spec, channel_axes, mask_axis=mask_axis, relevance=relevance)
 
     def put(self, name: str, tensor: Tensor, *, like: str | None = None) -> None:
         """Sets the tensor that stands for one of the float graph, and the owner of its QParams."""
@@ -363,6 +379,10 @@ class Converter:
           channels: with scales of their own.
           also: names by which rules may specify the tensor as well.
         """
+        is_plain = channels == 1 and acc.zero_point is None and acc.tensor.dtype is DType.INT32
+        if is_plain and self._is_steep_source(name):
+            self._sums[name] = acc
+            return
         final, low, high = self._clamp_after(name)
         self.own(final, name, *also)
         dtype = self.dtype(final)
@@ -383,14 +403,11 @@ class Converter:
         A TABLE of int16 has an entry for 128 integers, and an input of fewer bits would use few of
         them: it is spread over the type first. An int8 input of it has an entry for each integer.
         """
-        name, source = function.output, function.source
+        name = function.output
         self.own(name)
         self._all_functions[name] = function
-        x, wanted = self.get(source), self.dtype(name)
-        if x.dtype is DType.INT16:
-            x = self._spread(source)
-        elif wanted is DType.INT16:
-            x = self.wide(source, f"{name}/input", factor=TABLE_STEP)
+        wanted = self.dtype(name)
+        x = self._table_index(function, wanted)
         recipe = Entries(name, self.owners[name], x.dtype)
         entries = self.from_recipe(f"{name}/table", recipe, x.dtype, (table_size(x.dtype),))
         looked_up = self.builder.op("TABLE", x, entries, name=f"{name}/looked_up")
@@ -403,6 +420,22 @@ class Converter:
                 output_zp=self.zero_point(name, name),
             )
         self._tensors[name] = self._in_range(name, looked_up, None, None)
+
+    def _table_index(self, function: Function, wanted: DType) -> Tensor:
+        """The input of the TABLE of a function."""
+        name, source = function.output, function.source
+        acc = self._sums.get(source)
+        if acc is None and is_steep(function) and self.dtype(source) is DType.INT16:
+            x = self.integers(source, f"{name}/input", Scale())
+            acc = Accumulator(x, self.unit(source), bits=16)
+        if acc is not None:
+            size = octave_size(acc.bits or 32)
+            self._octaves[name] = Octaves(size, acc.scale)
+            return octave_indices(self.builder, name, acc.tensor, size)
+        x = self.get(source)
+        if x.dtype is DType.INT16:
+            return self._spread(source)
+        return self.wide(source, f"{name}/input", factor=TABLE_STEP) if wanted is DType.INT16 else x
 
     def _spread(self, name: str) -> Tensor:
         """Integers that fill their type; `freeze` leaves out a RESCALE of what has all its bits."""
@@ -497,6 +530,13 @@ class Converter:
             self._sums[name] = acc
         else:
             self.finish(name, acc)
+
+    def _is_steep_source(self, name: str) -> bool:
+        """Whether tables by octaves alone read a tensor: of its accumulator, that is."""
+        read = [function for function in self.functions.values() if function.source == name]
+        others = [n for n in self._readers.get(name, []) if n.outputs[0] not in self.covered]
+        is_output = name in self.graph.outputs
+        return bool(read) and all(map(is_steep, read)) and not others and not is_output
 
     def _sums_up(self, reader: Node) -> bool:
         factors = [self.factor(name) for name in reader.inputs[:2]] if reader.op == "MUL" else []

@@ -29,11 +29,13 @@ def mul(c: Converter, node: Node) -> None:
         if factor is not None and factor > 0:
             _times(c, node, tensor, factor)
             return
-    unit = Scale()
-    wide = [c.integers(name, f"{output}/input{i}", unit) for i, name in enumerate((x, y))]
+    # A square has one operand.
+    labels = {name: f"{output}/input{i}" for i, name in reversed([*enumerate((x, y))])}
+    wide = {name: c.integers(name, label, Scale()) for name, label in labels.items()}
     shift = c.zero(f"{output}/shift_of_product", DType.INT8)
-    acc = c.builder.op("MUL", *wide, shift, name=f"{output}/acc", location=node.location)
-    c.finish(output, Accumulator(acc, Scale((c.owner(x), c.owner(y)))))
+    acc = c.builder.op("MUL", wide[x], wide[y], shift, name=f"{output}/acc", location=node.location)
+    bits = (c.largest_offset(x) * c.largest_offset(y)).bit_length() + 1
+    c.finish_sum(output, Accumulator(acc, Scale((c.owner(x), c.owner(y))), bits=bits))
 
 
 def _times(c: Converter, node: Node, name: str, factor: float) -> None:

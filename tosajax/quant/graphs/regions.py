@@ -19,11 +19,14 @@ import numpy as np
 from tosajax import spec
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.build import lower
+from tosajax.quant.ranges.masks import REACHED
 
 # Choices of this pass. Conversions of these chapters end in a RESCALE, where a CLAMP costs nothing.
 _ENDING_IN_RESCALE = ("conv", "elementwise_binary", "pool", "products", "reduction")
 # Integers compute these as well as a table would, and MUL by a constant.
 _LINEAR = ("ADD", "CLAMP", "NEGATE", "SUB")
+# A table with even steps is coarse where these are steep: near 0.
+_STEEP = ("LOG", "POW", "RECIPROCAL", "RSQRT")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +98,33 @@ def evaluate(function: Function, x: jax.Array | np.ndarray) -> jax.Array:
     return y
 
 
+def is_steep(function: Function) -> bool:
+    """Whether a function has a pole or a steep end at 0: 1/x, 1/sqrt(x + epsilon), log(x), x**p.
+
+    Between its source and the steep operator are products with positive constants and sums with
+    constants that are not negative, at most.
+    """
+    name, tensors = function.source, function.graph.tensors
+    for node in function.graph.ordered_nodes():
+        if name not in node.inputs:
+            continue
+        constants = [tensors[n].values for n in node.inputs if tensors[n].values is not None]
+        if node.op in _STEEP:
+            return len(constants) == len(node.inputs) - 1
+        least = 0.0 if node.op in ("ADD", "MAXIMUM") else np.nextafter(np.float32(0), 1)
+        is_linear = node.op in ("ADD", "MAXIMUM", "MUL") and len(constants) == len(node.inputs) - 1
+        operands = [n for n in node.inputs[:2] if tensors[n].values is not None]
+        if not is_linear or not all(np.all(_values(tensors[n]) >= least) for n in operands):
+            return False
+        (name,) = node.outputs
+    return False
+
+
+def _values(tensor: Tensor) -> np.ndarray:
+    assert tensor.values is not None
+    return tensor.values
+
+
 class _Origin(NamedTuple):
     """The tensor that another is a function of; its own name, if nothing else.
 
@@ -109,15 +139,24 @@ def _origins(graph: Graph) -> dict[str, _Origin]:
     """The origin of every tensor, in the order of the graph."""
     origins = {name: _Origin(name, False) for name in graph.inputs}
     readers = Counter([*(name for node in graph.nodes for name in node.inputs), *graph.outputs])
+    summed = {node.inputs[0] for node in graph.nodes if node.op == "REDUCE_SUM"}
     producers: dict[str, Node] = {}
     for node in graph.ordered_nodes():
         origin = _common_origin(node, origins, graph.tensors)
-        if origin is not None and _is_fused(node, origin, producers, readers):
+        if origin is not None and (
+            _is_fused(node, origin, producers, readers)
+            or (_is_square(node) and readers[node.outputs[0]] == 1 and node.outputs[0] in summed)
+        ):
             origin = None
         for name in node.outputs:
             origins[name] = origin or _Origin(name, False)
             producers[name] = node
     return origins
+
+
+def _is_square(node: Node) -> bool:
+    """Whether a node squares a tensor; a sum of squares is one of integers, without a table."""
+    return node.op == "MUL" and node.inputs[0] == node.inputs[1]
 
 
 def _common_origin(
@@ -129,7 +168,11 @@ def _common_origin(
     if len(sources) != 1 or not _is_elementwise(node, operands, tensors):
         return None
     (source,) = sources
-    linear = node.op in _LINEAR or (node.op == "MUL" and len(operands) == 1)
+    # A TABLE saturates products with the magnitudes of masks.
+    is_small = all(
+        np.all(np.abs(_values(tensors[n])) < REACHED) for n in node.inputs if n not in operands
+    )
+    linear = node.op in _LINEAR or (node.op == "MUL" and len(operands) == 1 and is_small)
     curved = not linear or any(origins[name].curved for name in operands)
     return _Origin(source, curved) if tensors[source].dtype.is_float else None
 

@@ -120,6 +120,7 @@ def _plan_of_part(plan: Plan, graph: Graph) -> Plan:
         recipes=of(plan.recipes, tensors),
         bounds=of(plan.bounds, computed),
         functions=of(plan.functions, computed),
+        octaves=of(plan.octaves, computed),
         # Those of other parts count as well, so that a constant has one scale in all of them.
         readers=of(plan.readers, tensors),
         norms={name: conv for name, conv in plan.norms.items() if f"{name}/acc" in computed},

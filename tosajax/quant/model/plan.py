@@ -7,6 +7,8 @@ import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from tosajax.quant.graphs.regions import Function
 from tosajax.quant.model.recipes import (
     Bias,
@@ -19,6 +21,7 @@ from tosajax.quant.model.recipes import (
     Value,
     Weight,
 )
+from tosajax.quant.ranges.relevance import Relevance
 from tosajax.quant.spec import QSpec, Rule
 from tosajax.spec import RoundingMode
 
@@ -32,12 +35,14 @@ class Scaled:
       channel_axes: the axes of the channels of a constant with one scale for each; else empty.
       observed: other tensors whose values its range must hold.
       mask_axis: of the rows in which masks leave out elements; None where no mask reaches it.
+      relevance: of its values, where some do not matter to the range.
     """
 
     spec: QSpec
     channel_axes: tuple[int, ...] = ()
     observed: tuple[str, ...] = ()
     mask_axis: int | None = None
+    relevance: Relevance | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Options:
     rules: tuple[Rule, ...] = ()
     rounding_mode: RoundingMode = RoundingMode.SINGLE_ROUND
     own_pool_scales: bool = True
+    wide_normalizers: bool = True
     max_trip_count: int | None = None
 
 
@@ -62,6 +68,26 @@ class NormedConv(NamedTuple):
     channel_axes: tuple[int, ...]
 
 
+class Octaves(NamedTuple):
+    """Indices of a TABLE that go up by a number for each doubling of positive integers.
+
+    Integers 2**n (1 + f), with f below 1, have the index size * (n + f), rounded down, from the
+    lowest index of INT16 on.
+
+    Args:
+      size: the indices of an octave, a power of 2.
+      unit: of the integers.
+    """
+
+    size: int
+    unit: Scale
+
+    def integers(self, indices: np.ndarray) -> np.ndarray:
+        """The real numbers, in units, at indices counted from 0, float64."""
+        octave, part = np.divmod(indices, self.size)
+        return 2.0**octave * (1 + part / self.size)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
     """The decisions of `prepare` and `lift` for a graph, by tensor name; all else follows.
@@ -75,6 +101,8 @@ class Plan:
       recipes: for each constant that depends on parameters.
       bounds: for the output of each CLAMP whose ends do.
       functions: for the output of each TABLE, the function.
+      octaves: for the output of each TABLE that is indexed by octaves, how its indices follow from
+        its function's source; the others are indexed by the integers of the source.
       turns: of the loops whose inputs do not change it, by their first output.
       norms: for the output of each convolution that keeps a batch norm.
       readers: for each constant whose scale is a factor of others, the recipes that these are for.
@@ -86,6 +114,7 @@ class Plan:
     recipes: Mapping[str, Recipe] = dataclasses.field(default_factory=dict)
     bounds: Mapping[str, tuple[Bound, Bound]] = dataclasses.field(default_factory=dict)
     functions: Mapping[str, Function] = dataclasses.field(default_factory=dict)
+    octaves: Mapping[str, Octaves] = dataclasses.field(default_factory=dict)
     turns: Mapping[str, int] = dataclasses.field(default_factory=dict)
     norms: Mapping[str, NormedConv] = dataclasses.field(default_factory=dict)
     readers: Mapping[str, tuple[Reader, ...]] = dataclasses.field(default_factory=dict)
@@ -104,7 +133,13 @@ class Plan:
     @functools.cached_property
     def sampled(self) -> dict[str, str]:
         """For each tensor in whose scale functions are sampled, the output of one such TABLE."""
-        return {self.owners[f.source]: name for name, f in self.functions.items()}
+        return {owner: name for name in self.functions for owner in self.sampled_in(name)}
+
+    def sampled_in(self, name: str) -> tuple[str, ...]:
+        """The tensors in whose scales the function of a TABLE is sampled."""
+        if name in self.octaves:
+            return self.octaves[name].unit.tensors
+        return (self.owners[self.functions[name].source],)
 
     @functools.cached_property
     def weights(self) -> tuple[str, ...]:

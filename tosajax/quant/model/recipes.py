@@ -7,6 +7,7 @@ nowhere else. A training program does not derive them again wherever they are re
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -102,6 +103,13 @@ class Scale:
             factors.append(norm.gamma)
             divisor = norm.deviation if divisor is None else divisor * norm.deviation
         return Terms(factors, divisor)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The tensors whose scales are in it, each once."""
+        terms = (*self.over, self.under, self.spread)
+        names = [(term,) if isinstance(term, str) else term or () for term in terms]
+        return tuple(dict.fromkeys(itertools.chain(*names)))
 
     def times(self, factor: float) -> Scale:
         return dataclasses.replace(self, factor=self.factor * factor)
