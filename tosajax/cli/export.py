@@ -93,11 +93,11 @@ def _input(text: str) -> jax.ShapeDtypeStruct:
     from tosajax.from_jax.values import ARRAY_TYPES
 
     types = {_short(dtype): held for dtype, held in ARRAY_TYPES.items() if dtype is not DType.INT48}
-    found = _INPUT.fullmatch(text.replace(" ", ""))
-    if found is None or found[1] not in types:
+    match = _INPUT.fullmatch(text.replace(" ", ""))
+    if match is None or match[1] not in types:
         wanted = f"expected f32[1,32,32,3]; types are {', '.join(types)}"
         raise argparse.ArgumentTypeError(f"{text!r}, {wanted}")
-    return jax.ShapeDtypeStruct(tuple(int(n) for n in found[2].split(",") if n), types[found[1]])
+    return jax.ShapeDtypeStruct(tuple(int(n) for n in match[2].split(",") if n), types[match[1]])
 
 
 def _short(dtype: DType) -> str:
@@ -112,17 +112,17 @@ def _found(path: str) -> Any:
         raise ValueError(f"{path!r}, expected package.module:name")
     if "" not in sys.path:
         sys.path.insert(0, "")
-    found = importlib.import_module(module)
+    value = importlib.import_module(module)
     for part in name.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"{path}: {found!r} has no {part!r}")
-        found = getattr(found, part)
-    return found
+        if not hasattr(value, part):
+            raise ValueError(f"{path}: {value!r} has no {part!r}")
+        value = getattr(value, part)
+    return value
 
 
 def _params(path: str) -> Any:
-    found = _found(path)
-    return found() if inspect.isfunction(found) else found
+    value = _found(path)
+    return value() if inspect.isfunction(value) else value
 
 
 def _random(inputs: list[jax.ShapeDtypeStruct], seed: int) -> list[np.ndarray]:

@@ -132,8 +132,8 @@ class Comparison:
     def worst(self) -> Row | None:
         """The row with the lowest SQNR: of `local` if it was measured, else of `total`."""
         measured = [(r.local or r.total, r) for r in self.rows]
-        found = [(m.sqnr, r) for m, r in measured if m.mismatches]
-        return min(found, key=lambda pair: pair[0])[1] if found else None
+        differing = [(m.sqnr, r) for m, r in measured if m.mismatches]
+        return min(differing, key=lambda pair: pair[0])[1] if differing else None
 
     @property
     def outputs(self) -> tuple[Row, ...]:
@@ -175,23 +175,25 @@ class Comparison:
 
     def _top_1(self) -> list[str]:
         """A line for each output of scores: the number of examples with the same argmax."""
-        found = []
+        lines = []
         for row in self.outputs:
             if (same := row.total.same_top) is not None:
                 share = 100 * same / self.examples
-                found.append(
+                lines.append(
                     f"same argmax of {html.quoted(row.tensor)}: {same} of {self.examples} examples "
                     f"({share:.4g} %)"
                 )
-        return found
+        return lines
 
     def _summary(self) -> str:
         equal = sum(not r.total.mismatches for r in self.rows)
         within = sum(r.is_within for r in self.rows)
-        found = f"{equal} of {len(self.rows)} tensors are equal"
+        sentence = f"{equal} of {len(self.rows)} tensors are equal"
         if within > equal:
-            found = f"{within} of {len(self.rows)} tensors are within tolerance, {equal} are equal"
-        return f"{found}, on {self.examples} examples"
+            sentence = (
+                f"{within} of {len(self.rows)} tensors are within tolerance, {equal} are equal"
+            )
+        return f"{sentence}, on {self.examples} examples"
 
     def __repr__(self) -> str:
         differ = sum(r.total.mismatches > 0 for r in self.rows)

@@ -229,11 +229,11 @@ class Measure:
         self._same_top = (self._same_top or 0) + int(np.count_nonzero(np.equal(*tops)))
 
     def _count(self, differ: np.ndarray) -> None:
-        found = int(np.count_nonzero(differ))
-        if found and self._first is None:
+        count = int(np.count_nonzero(differ))
+        if count and self._first is None:
             example, *place = np.unravel_index(int(np.argmax(differ)), differ.shape)
             self._first = (self._examples + int(example), *map(int, place))
-        self._mismatches += found
+        self._mismatches += count
         self._elements += differ.size
 
 
@@ -284,9 +284,9 @@ class _Values:
             if self.side.scale is not None:
                 ends = (ends - self.side.zero_point) * self.side.scale
             self._at_limits += int(np.count_nonzero((x <= ends[0]) | (x >= ends[1])))
-        known = x[x == x]
-        if known.size:
-            ends = (known.min().item(), known.max().item())
+        numbers = x[x == x]
+        if numbers.size:
+            ends = (numbers.min().item(), numbers.max().item())
             old = self.range or ends
             self.range = min(old[0], ends[0]), max(old[1], ends[1])
 

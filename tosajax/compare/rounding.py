@@ -36,7 +36,7 @@ class RoundingTable:
     @property
     def equal(self) -> list[tuple[str, str]]:
         """The pairs of rounding and reference that agree in every element."""
-        return [pair for pair, found in self.comparisons.items() if found]
+        return [pair for pair, comparison in self.comparisons.items() if comparison]
 
     def share(self, rounding: str, reference: str) -> float:
         """The share of output elements that differ."""
@@ -152,10 +152,10 @@ def which_rounding(
 
 def _roundings(graph: Graph) -> dict[str, Graph]:
     """The graph in each rounding; "double" is left out if no RESCALE can round twice."""
-    found = {AS_IT_IS: graph, "single": rewrite.rounding(graph, "single")}
+    roundings = {AS_IT_IS: graph, "single": rewrite.rounding(graph, "single")}
     with contextlib.suppress(ValueError):
-        found["double"] = rewrite.rounding(graph, "double")
-    return found
+        roundings["double"] = rewrite.rounding(graph, "double")
+    return roundings
 
 
 def _phrase(rounding: str) -> str:

@@ -45,7 +45,7 @@ def scales_of(model: QModel, params: Params) -> dict[str, tuple[float, int]]:
 
 def scales_in(quantization: Mapping[str, Quantization]) -> dict[str, tuple[float, int]]:
     """The scale and the zero point of each tensor that has a single scale."""
-    return {name: pair for name, known in quantization.items() if (pair := known.of_all)}
+    return {name: pair for name, entry in quantization.items() if (pair := entry.of_all)}
 
 
 class Integers:
@@ -87,8 +87,8 @@ def comparable(a: Tensor, b: Tensor, scales: Pair) -> bool:
     """Whether two tensors can be compared: of one type, or as real numbers."""
     if a.dtype is b.dtype:
         return True
-    known = zip((a, b), scales, strict=True)
-    return all(t.dtype.is_float or (t.dtype.is_integer and s is not None) for t, s in known)
+    scaled = zip((a, b), scales, strict=True)
+    return all(t.dtype.is_float or (t.dtype.is_integer and s is not None) for t, s in scaled)
 
 
 def converted(

@@ -37,7 +37,7 @@ def while_loop_step(
 ) -> Step:
     names = [node.attributes[key] for key in ("cond_graph", "body_graph")]
     flag_names = FlagNames(context)
-    known = {} if turns is None else {"turns": turns}
+    options = {} if turns is None else {"turns": turns}
 
     def step(run: Run) -> None:
         cond_graph, body_graph = (_within(run, blocks[name]) for name in names)
@@ -58,7 +58,7 @@ def while_loop_step(
             judge(run.state, nothing, inputs),
             cond_graph=lambda condition, *_: condition,
             body_graph=turn,
-            **known,
+            **options,
         )
         store(run, node, outputs)
         _report(run, node, flags)
@@ -91,8 +91,8 @@ def _with_flags(graph: Callable[..., Any], nothing: Flags) -> Callable[..., Any]
     return run_graph
 
 
-def _either(flags: Flags, found: Flags) -> Flags:
-    return flags | {name: flags[name] | flag for name, flag in found.items()}
+def _either(flags: Flags, others: Flags) -> Flags:
+    return flags | {name: flags[name] | flag for name, flag in others.items()}
 
 
 def _report(run: Run, node: Node, flags: Flags) -> None:

@@ -152,8 +152,8 @@ def _cost(isa: InstructionSet, vectors: int, tile: Tile, run: int) -> float:
 
 def threads() -> int:
     """The processors that this process may use, at most 64."""
-    known = getattr(os, "sched_getaffinity", None)
-    return min(_MOST_THREADS, len(known(0)) if known else os.cpu_count() or 1)
+    affinity = getattr(os, "sched_getaffinity", None)
+    return min(_MOST_THREADS, len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
 class _Share(NamedTuple):

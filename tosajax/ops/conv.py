@@ -304,8 +304,8 @@ def phases(
     oc, *kernel, ic = weight.shape
     reach = tuple(-(-size // step) for size, step in zip(kernel, stride, strict=True))
     missing = [n * s - size for n, s, size in zip(reach, stride, kernel, strict=True)]
-    known = isinstance(weight, np.ndarray) and isinstance(weight_zp, np.ndarray)
-    xp: Any = np if known else jnp
+    is_numpy = isinstance(weight, np.ndarray) and isinstance(weight_zp, np.ndarray)
+    xp: Any = np if is_numpy else jnp
     high = [(0, 0), *((0, more) for more in missing), (0, 0)]
     filled = xp.pad(weight, high, constant_values=weight_zp.reshape(()))
     split = filled.reshape(oc, reach[0], stride[0], reach[1], stride[1], ic)

@@ -104,9 +104,9 @@ class Data:
 
     def with_nan(self) -> Data:
         """A copy of the data set that accepts NaN."""
-        found = copy.copy(self)
-        found._seeks_nan = False
-        return found
+        data = copy.copy(self)
+        data._seeks_nan = False
+        return data
 
     @property
     def count(self) -> int | None:
@@ -136,10 +136,10 @@ class Data:
                     "an iterator can be read only once: name the data set (Data(..., name=...)), "
                     "or give an iterable"
                 )
-            found = hashlib.sha256()
+            hasher = hashlib.sha256()
             for part in _regrouped(self._parts(), _DIGESTED):
-                found.update(digest.of_arrays((part.inputs, part.labels)).encode())
-            self._name = found.hexdigest()
+                hasher.update(digest.of_arrays((part.inputs, part.labels)).encode())
+            self._name = hasher.hexdigest()
         return self._name
 
     def batches(self, size: int, with_reference: Sequence[np.ndarray] = ()) -> Iterator[Batch]:
@@ -269,14 +269,14 @@ def _whole(source: Any) -> Batch:
     return Batch(inputs, labels, None, len(inputs[0]), names)
 
 
-def _numbers(name: str, given: Any) -> np.ndarray:
+def _numbers(name: str, values: Any) -> np.ndarray:
     try:
-        array = np.asarray(given)
+        array = np.asarray(values)
     except ValueError as error:
         raise TypeError(f"data: {name} is not an array: {error}") from None
     if array.dtype.kind in "OUSMm":
-        what = type(given).__name__ if array.ndim == 0 else f"an array of {array.dtype}"
-        raise TypeError(f"data: {name} is {what}, expected an array of numbers")
+        kind = type(values).__name__ if array.ndim == 0 else f"an array of {array.dtype}"
+        raise TypeError(f"data: {name} is {kind}, expected an array of numbers")
     return array
 
 

@@ -135,10 +135,10 @@ class Evaluator:
         return jax.tree.map(place, stacked)
 
     def _start(self, settings: Sequence[Arrays], shapes: Examples) -> Any:
-        one = accumulation.start(self.metrics, shapes)
+        initial = accumulation.start(self.metrics, shapes)
         if self.strategy == "loop":
-            return [jax.tree.map(jnp.copy, one) for _ in settings]
-        many = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], self.chunk, axis=0), one)
+            return [jax.tree.map(jnp.copy, initial) for _ in settings]
+        many = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], self.chunk, axis=0), initial)
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, many)
         return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("settings")), many)
@@ -175,9 +175,9 @@ class Evaluator:
             step = self._jitted(self._step, varying[0], state[0], inputs, examples)
 
             def each(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
-                found = [step(v, s, inputs, examples) for v, s in zip(varying, state, strict=True)]
+                states = [step(v, s, inputs, examples) for v, s in zip(varying, state, strict=True)]
                 # Without it, batches pile up on the device.
-                return jax.block_until_ready(found)
+                return jax.block_until_ready(states)
 
             return each
         many = {"map": _mapped, "vmap": _vmapped, "sharded": self._sharded}[self.strategy]
@@ -201,17 +201,17 @@ class Evaluator:
         outputs = self._program(varying, *inputs)
         # Without the barrier XLA fuses sums of the program with sums of metrics.
         outputs = lax.optimization_barrier(tuple(outputs))
-        found = Examples(outputs, labels, reference)
-        return accumulation.update(self.metrics, state, found, counts)
+        batch = Examples(outputs, labels, reference)
+        return accumulation.update(self.metrics, state, batch, counts)
 
     def _sharded(self, step: Callable[..., Any]) -> Callable[..., Any]:
         assert self.mesh is not None
 
         def part(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
             nothing = jax.tree.map(jnp.zeros_like, state)
-            found = _mapped(step)(varying, nothing, inputs, examples)
+            states = _mapped(step)(varying, nothing, inputs, examples)
             return jax.vmap(functools.partial(accumulation.join, self.metrics))(
-                state, jax.tree.map(_over_data, found)
+                state, jax.tree.map(_over_data, states)
             )
 
         settings, data = PartitionSpec("settings"), PartitionSpec("data")
@@ -256,8 +256,8 @@ def mesh_of(devices: Sequence[Any], settings: int) -> Mesh:
 def _mapped(step: Callable[..., Any]) -> Callable[..., Any]:
     def many(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
         if jax.tree.leaves(state)[0].shape[0] == 1:
-            one = jax.tree.map(lambda x: x[0], (varying, state))
-            return jax.tree.map(lambda x: x[None], step(*one, inputs, examples))
+            first = jax.tree.map(lambda x: x[0], (varying, state))
+            return jax.tree.map(lambda x: x[None], step(*first, inputs, examples))
         return lax.map(lambda own: step(*own, inputs, examples), (varying, state))
 
     return many

@@ -69,10 +69,10 @@ def evaluated(
     """
     count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
     waiting = deque(part for group in groups for part in _parts(*group, count))
-    made = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_RETRIES)(_Worker)
+    actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_RETRIES)(_Worker)
     # A worker is created from text: objects in Ray's store may be lost, and the worker with them.
     folder = f"tosajax-{uuid.uuid4().hex}"
-    idle = [made.remote(folder) for _ in range(min(count, len(waiting)))]
+    idle = [actor.remote(folder) for _ in range(min(count, len(waiting)))]
     crew = f"{len(idle)} worker{'' if len(idle) == 1 else 's'}"
     say(f"{crew}, starting and compiling")
     held, lost, busy = ray.put(runner), 0, {}

@@ -74,7 +74,7 @@ class ModelSubject:
 
     def prepare(self, setting: Setting) -> Prepared:
         params = self.settle(setting)
-        made = jax.tree.map(
+        constants = jax.tree.map(
             payload, self._constants(params), is_leaf=lambda x: isinstance(x, QTensor)
         )
         columns = {"mean_bits": float(self._mean_bits(params))} if self.model.weights else {}
@@ -90,9 +90,9 @@ class ModelSubject:
         fixed = {
             t.name: t.values
             for t in self.model.graph.tensors.values()
-            if is_constant(t) and t.name not in made
+            if is_constant(t) and t.name not in constants
         }
-        return Prepared((), {**fixed, **made, **qparams}, columns)
+        return Prepared((), {**fixed, **constants, **qparams}, columns)
 
     def settle(self, setting: Setting) -> Params:
         """The parameters of a setting.
@@ -164,10 +164,10 @@ class ModelSubject:
         By its scales before any setting. That is not an error, and fewer are not worth a warning:
         ranges are calibrated, and settings may choose narrower ones.
         """
-        known = self._scales.get(tensor.name)
-        if known is not None and x.dtype.kind == "f" and not np.isnan(x).any():
-            clipping = Clipping(tensor, known)
-            quantize(x, tensor, known, clipping=clipping)
+        scale = self._scales.get(tensor.name)
+        if scale is not None and x.dtype.kind == "f" and not np.isnan(x).any():
+            clipping = Clipping(tensor, scale)
+            quantize(x, tensor, scale, clipping=clipping)
             if clipping.is_large:
                 clipping.warn()
 
@@ -193,19 +193,19 @@ class ModelSubject:
 
 def _matching(key: str, pattern: Any, names: Sequence[str]) -> list[str]:
     try:
-        found = [name for name in names if re.search(pattern, name)]
+        matches = [name for name in names if re.search(pattern, name)]
     except (TypeError, re.error) as error:
         raise ValueError(f"{key}: {pattern!r} is not a regular expression: {error}") from None
-    if not found:
+    if not matches:
         raise ValueError(f"{key}: no tensor matches {pattern!r}{near(pattern, names)}")
-    return found
+    return matches
 
 
-def _number_of(key: str, value: Any, what: str = "of bits") -> int | float:
-    found = value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise TypeError(f"{key} is {value!r}, expected a number {what}")
-    return found
+def _number_of(key: str, value: Any, unit: str = "of bits") -> int | float:
+    number = value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError(f"{key} is {value!r}, expected a number {unit}")
+    return number
 
 
 def of_model(

@@ -307,12 +307,12 @@ def one_at_a_time(name: str, parts: Iterable[str], values: Iterable[Any]) -> Spa
 
 
 def _choices(function: str, axes: Mapping[str, Any]) -> dict[str, _Choice]:
-    found = {}
+    choices = {}
     for name, axis in axes.items():
         if isinstance(axis, uniform | integers):
             raise TypeError(f"{function}: axis {name!r} is a range, expected values")
-        found[name] = _axis(function, name, axis)
-    return found
+        choices[name] = _axis(function, name, axis)
+    return choices
 
 
 def _axis(function: str, name: str, axis: Any) -> uniform | integers | _Choice:
@@ -335,6 +335,6 @@ def _united(first: Mapping[str, Axis], second: Mapping[str, Axis]) -> dict[str, 
 def _union(first: Axis, second: Axis) -> Axis:
     if isinstance(first, _Choice) and isinstance(second, _Choice):
         # Compared as text: comparing arrays gives no single bool, and 1 differs from True.
-        known = {digest.canonical(v): v for v in (*first.values, *second.values)}
-        return _Choice(tuple(known.values()))
+        values = {digest.canonical(v): v for v in (*first.values, *second.values)}
+        return _Choice(tuple(values.values()))
     return first if first == second else _Either((first, second))

@@ -158,17 +158,19 @@ def of_function(function: Callable[..., Any], name: str | None = None) -> Functi
     return FunctionSubject(function, name or getattr(function, "__qualname__", repr(function)))
 
 
-def check_name(name: str, known: Sequence[str], others: Sequence[str] = (), what: str = "") -> None:
+def check_name(
+    name: str, known: Sequence[str], others: Sequence[str] = (), other_axis: str = ""
+) -> None:
     """Raises ValueError for an unknown name in a setting.
 
     Args:
       name: the user's name.
       known: names that the message lists.
       others: further names, too many to list.
-      what: describes the further names.
+      other_axis: describes the further names.
     """
     if name not in known and name not in others:
-        listed = ", ".join((*known, *((what,) if what else ())))
+        listed = ", ".join((*known, *((other_axis,) if other_axis else ())))
         raise ValueError(
             f"no axis {name!r}, expected one of {listed}{near(name, (*known, *others))}"
         )

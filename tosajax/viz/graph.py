@@ -78,7 +78,7 @@ class Box(NamedTuple):
 def boxes_of(graph: Graph) -> list[Box]:
     """The boxes of a graph without subgraphs and constants, in topological order."""
     makers: dict[str, int] = {}
-    found: list[Box] = []
+    boxes: list[Box] = []
     ends = Counter(graph.outputs)
 
     def add(kind: str, names: Sequence[str], reads: Sequence[str], node: Node | None) -> None:
@@ -89,8 +89,8 @@ def boxes_of(graph: Graph) -> list[Box]:
         tip = "\n".join(_tip(graph, node)) if node else f"{kind} {name}: {types}"
         detail = _detail(graph, node) if node else ""
         outputs = sum(ends[name] for name in names) if kind != "output" else 0
-        makers.update(dict.fromkeys(names if kind != "output" else (), len(found)))
-        found.append(Box(kind, detail, name, types, tip, tuple(sources), outputs))
+        makers.update(dict.fromkeys(names if kind != "output" else (), len(boxes)))
+        boxes.append(Box(kind, detail, name, types, tip, tuple(sources), outputs))
 
     for name in graph.inputs:
         add("input", (name,), (), None)
@@ -100,7 +100,7 @@ def boxes_of(graph: Graph) -> list[Box]:
             add(node.op, node.outputs, node.inputs, node)
     for name in graph.outputs:
         add("output", (name,), (name,), None)
-    return found
+    return boxes
 
 
 def _is_pure(node: Node) -> bool:
@@ -145,9 +145,9 @@ def _tip(graph: Graph, node: Node) -> Iterator[str]:
 def _described(tensor: Tensor | None, graph: Graph) -> str:
     if tensor is None:
         return "?"
-    known = graph.quantization.get(tensor.name)
+    quantization = graph.quantization.get(tensor.name)
     constant = "" if tensor.values is None else ", constant"
-    return f"{tensor}{constant}{f', {known}' if known else ''}"
+    return f"{tensor}{constant}{f', {quantization}' if quantization else ''}"
 
 
 # SVG.
@@ -334,26 +334,26 @@ def _title(box: Box) -> str:
 
 def _rails(boxes: Sequence[Box]) -> Iterator[tuple[str, Box | None]]:
     """Yields the rails of each line, and its box; lines without a box join or split rails."""
-    left = Counter(source for box in boxes for source in box.reads)
+    unread = Counter(source for box in boxes for source in box.reads)
     lanes: list[int | None] = []
     for at in _late(boxes):
         box = boxes[at]
-        left.subtract(box.reads)
+        unread.subtract(box.reads)
         main, *others = sorted(lanes.index(source) for source in box.reads) or [_free(lanes, 0)]
         if others:
-            goes_on = {lane: left[lanes[lane] or 0] > 0 for lane in others}
+            goes_on = {lane: unread[lanes[lane] or 0] > 0 for lane in others}
             yield _crossing(lanes, main, goes_on, "╯┤"), None
             for lane in others:
                 lanes[lane] = lanes[lane] if goes_on[lane] else None
         source = lanes[main]
-        if source is not None and left[source] > 0:
+        if source is not None and unread[source] > 0:
             lane = _free(lanes, main + 1)
             yield _crossing(lanes, main, {lane: False}, "╮"), None
             lanes[lane] = source
         lanes[main] = at
         mark = "○" if box.kind == "input" else "●"
         yield " ".join(mark if i == main else _bar(lane) for i, lane in enumerate(lanes)), box
-        if not left[at]:
+        if not unread[at]:
             lanes[main] = None
         while lanes and lanes[-1] is None:
             lanes.pop()

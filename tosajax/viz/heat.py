@@ -39,7 +39,9 @@ def maps(
       HTML; "" if no pair has a map.
     """
     pairs = zip(itertools.combinations(axes, 2), rows, strict=True)
-    drawn = [(pair, cells) for pair, known in pairs if (cells := _cells(pair, known, metric, best))]
+    drawn = [
+        (pair, cells) for pair, measured in pairs if (cells := _cells(pair, measured, metric, best))
+    ]
     shown = [_map(pair, cells, metric) for pair, cells in drawn[:_MAPS]]
     if not shown:
         return ""
@@ -53,13 +55,13 @@ def _cells(
     pair: tuple[str, str], rows: Sequence[Row], metric: str, best: Callable[[list[float]], float]
 ) -> dict[tuple[float, float], float]:
     """The metric by the values of both axes; empty if most combinations lack a value."""
-    found: dict[tuple[float, float], list[float]] = {}
+    values_at: dict[tuple[float, float], list[float]] = {}
     for row in rows:
-        found.setdefault((row[pair[0]], row[pair[1]]), []).append(row[metric])
-    sides = [len({place[side] for place in found}) for side in (0, 1)]
-    if min(sides) < 2 or max(sides) > _VALUES or 2 * len(found) < math.prod(sides):
+        values_at.setdefault((row[pair[0]], row[pair[1]]), []).append(row[metric])
+    sides = [len({place[side] for place in values_at}) for side in (0, 1)]
+    if min(sides) < 2 or max(sides) > _VALUES or 2 * len(values_at) < math.prod(sides):
         return {}
-    return {place: best(values) for place, values in found.items()}
+    return {place: best(values) for place, values in values_at.items()}
 
 
 def _map(pair: tuple[str, str], cells: Mapping[tuple[float, float], float], metric: str) -> str:

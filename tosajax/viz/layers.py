@@ -142,8 +142,8 @@ def _place(
             wanted.append(sum(x[n] * weights[n] for n in chosen) / total if chosen else x[item])
         pairs = itertools.pairwise(row)
         apart = [(widths[a.is_rail] + widths[b.is_rail]) / 2 for a, b in pairs]
-        found = _spread(wanted, apart, [weights[item] for item in row])
-        for item, place in zip(row, found, strict=True):
+        places = _spread(wanted, apart, [weights[item] for item in row])
+        for item, place in zip(row, places, strict=True):
             x[item] = place
 
 

@@ -78,8 +78,8 @@ def node_data(
     }
     results: dict[str, Any] = {}
     for key, tensors in _keys(comparison.rows, graph).items():
-        if found := [values[tensor] for tensor in tensors if tensor in values]:
-            results[key] = _result(worst(found), low, high)
+        if numbers := [values[tensor] for tensor in tensors if tensor in values]:
+            results[key] = _result(worst(numbers), low, high)
     gradient = [{"stop": 0, "bgColor": low}, {"stop": 1, "bgColor": high}]
     return {"results": results, "gradient": gradient}
 

@@ -91,9 +91,9 @@ def _object_file(text: str, isa: InstructionSet) -> bytes:
     """The object file of a module: from disk if it is there undamaged, else compiled and kept."""
     path = _cache_file(text, isa)
     with contextlib.suppress(OSError):
-        kept = path.read_bytes()
-        if hashlib.sha256(kept[_DIGEST:]).digest() == kept[:_DIGEST]:
-            return kept[_DIGEST:]
+        stored = path.read_bytes()
+        if hashlib.sha256(stored[_DIGEST:]).digest() == stored[:_DIGEST]:
+            return stored[_DIGEST:]
     compiled = _compiled(text, isa)
     # A folder that cannot be written only costs the next process some time.
     with contextlib.suppress(OSError):
