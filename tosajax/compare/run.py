@@ -85,8 +85,8 @@ def compare(
       >>> b = tosajax.Builder()
       >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
       >>> other = b.graph([b.op("CLAMP", x, min_val=np.int8(0), max_val=np.int8(99), name="y")])
-      >>> found = compare(a, other, np.int8([[1, 99, 100, 101]]))
-      >>> bool(found), found.rows[0].total.mismatches, found.rows[0].total.max_error
+      >>> comparison = compare(a, other, np.int8([[1, 99, 100, 101]]))
+      >>> bool(comparison), comparison.rows[0].total.mismatches, comparison.rows[0].total.max_error
       (False, 2, 1)
     """
     name = os.fspath(b) if isinstance(b, str | os.PathLike) else ""

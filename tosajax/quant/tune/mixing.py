@@ -177,8 +177,8 @@ def mixed_precision(
       >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
       >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
       >>> params = quant.calibrate(model, [example])
-      >>> found = quant.mixed_precision(model, params, example, budget=60)
-      >>> found.choice.cost <= 60
+      >>> mixed = quant.mixed_precision(model, params, example, budget=60)
+      >>> mixed.choice.cost <= 60
       True
     """
     message = "mixed_precision of a model that is not of integers from a float graph"

@@ -108,8 +108,8 @@ def rescue(
       >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
       >>> model = quant.prepare(lambda x: (x @ w) @ w, example_args=[example])
       >>> params = quant.calibrate(model, [example])
-      >>> found = quant.rescue(model, params, example, budget=1.0)  # INT8 is within
-      >>> found.lifted, found.candidates, found.after <= 1.0
+      >>> rescued = quant.rescue(model, params, example, budget=1.0)  # INT8 is within
+      >>> rescued.lifted, rescued.candidates, rescued.after <= 1.0
       ((), 1, True)
     """
     message = "rescue of a model that is not of integers from a float graph"
