@@ -116,8 +116,8 @@ def check_bit_exact(
     outputs within a tolerance as well.
 
     Args:
-      model: with its parameters.
-      inputs: as for `QModel.apply`.
+      model: the model, with its parameters.
+      inputs: examples, as for `QModel.apply`.
       against: "frozen", the graph of `freeze` as `tosajax.compile` runs it; "reference_model",
         Arm's model running it (needs `pip install 'tosajax[reference]'`); or one of them.
       allow_nan: takes examples with NaN or infinities.

@@ -65,7 +65,7 @@ def calibrate(
     leaves masked ones out: it holds the greatest real element of each row less ln(512 n).
 
     Args:
-      model: from `prepare`.
+      model: the model, from `prepare`.
       batches: examples; each an input as for `QModel.apply`, or a tuple of inputs.
       values: constants of the float graph by name, if they have been trained since.
       allow_nan: takes examples with NaN or infinities, and tensors that become NaN; ranges ignore
@@ -130,7 +130,7 @@ class Observed:
 
     Args:
       values: constants of the float graph by name.
-      states: of the observer of each activation, pytrees of arrays.
+      states: the states of the observer of each activation, pytrees of arrays.
       moments: of each convolution that keeps a batch norm, by its output.
     """
 
@@ -174,10 +174,10 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
     """The parameters from the states of observers; see `calibrate`.
 
     Args:
-      model: from `prepare`.
+      model: the model, from `prepare`.
       observed: from `observe`.
-      percentile: of the activations, in (50, 100]; one program serves all of them. The
-        specification's own range by default.
+      percentile: the percentile of the activations, in (50, 100]; one program serves all of them.
+        The specification's own range by default.
 
     Raises:
       ValueError: the percentile is out of range, or an activation has an observer without a
@@ -296,8 +296,8 @@ def weight_qparams(
     """The scale of a constant, by channel where its specification asks for that.
 
     Args:
-      model: from `prepare`.
-      name: of the constant.
+      model: the model, from `prepare`.
+      name: the constant's name.
       values: float32.
       bits: in place of the bits of the specification.
     """
@@ -485,8 +485,8 @@ def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None =
     made anew. Parameters may be traced, but samples have no gradient.
 
     Args:
-      model: from `prepare`.
-      params: with their scales, zero points and bits.
+      model: the model, from `prepare`.
+      params: the parameters, with their scales, zero points and bits.
       sources: only the functions that read tensors with the scales of these; all by default.
 
     Returns:

@@ -34,9 +34,9 @@ class Row:
     Args:
       tensor: name.
       op: the operator that computes it.
-      location: of that operator in the user's source.
+      location: the location of that operator in the user's source.
       dtype: INT8, INT16, FP8E4M3 or FP8E5M2.
-      bits: of its range.
+      bits: the bits of its range.
       sqnr: signal to quantization noise, in dB; of its own operator and all before it.
       local_sqnr: the same of its operator alone, on the operands of the integer graph; with FP8,
         of rounding this tensor alone.
@@ -96,7 +96,7 @@ class QuantReport:
     """A row for each tensor, in the order in which they are computed.
 
     Args:
-      rows: of the tensors.
+      rows: the rows of the tensors.
       widened: the channels of weights whose scale grew so that their bias has room.
     """
 
@@ -173,7 +173,7 @@ def report(
     one, and the local error of a WHILE_LOOP or a COND_IF is the error of all nodes of its graphs.
 
     Args:
-      model: from `prepare`, with its parameters.
+      model: the model, from `prepare`, with its parameters.
       inputs: examples, as for `QModel.apply`; real values.
       allow_nan: takes examples with NaN or infinities.
       progress: show a bar of programs (integers, floats, each operator by itself) on a terminal.

@@ -68,7 +68,7 @@ def prepare(
       params: of a function, its first argument, a pytree of the parameters; None if it has none,
         or is a module that holds them.
       max_unroll: of a function, the most turns of a loop that are written one after the other.
-      rounding_mode: of every RESCALE but those of INT48, which have one.
+      rounding_mode: the rounding mode of every RESCALE but those of INT48, which have one.
       estimator: the surrogate derivative of rounding and saturation; of integers.
       overrides: other estimators, by operator ("RESCALE").
       own_pool_scales: means of AVG_POOL2D are sums that a RESCALE divides, with a scale of their
@@ -176,7 +176,7 @@ def _norms(graph: Graph, normed: Collection[str], asked: bool | str) -> dict[str
     """The convolutions that keep a batch norm, by output.
 
     Args:
-      graph: from `simplify`.
+      graph: the graph, from `simplify`.
       normed: the outputs of those whose channels the graph scaled.
       asked: by the user.
     """

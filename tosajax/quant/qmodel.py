@@ -99,7 +99,7 @@ class QModel(abc.ABC):
         model keeps.
 
         Args:
-          params: from `calibrate`, trained or not.
+          params: the parameters, from `calibrate`, trained or not.
           inputs: float32 (or, as they are in the float graph, integers and bool) in the graph's
             shapes; or batches of them: one axis more in front, or more along a first axis of 1.
             Integers of a quantized input are taken as they are.
@@ -134,9 +134,10 @@ class QModel(abc.ABC):
         gives the same outputs for these inputs, and in "exact" the same bits.
 
         Args:
-          params: from `calibrate`, of a model that `prepare` made with `batch_norms`.
-          inputs: as for `apply`; all examples of the batch count.
-          mode: as for `apply`.
+          params: the parameters, from `calibrate`, of a model that `prepare` made with
+            `batch_norms`.
+          inputs: examples, as for `apply`; all examples of the batch count.
+          mode: the mode, as for `apply`.
 
         Returns:
           The outputs, and the norms with these statistics, for `with_statistics`.
@@ -328,7 +329,7 @@ class PreparedModel(QModel):
         `learned_rounding`) are not part of it.
 
         Args:
-          params: from `calibrate`, trained or not.
+          params: the parameters, from `calibrate`, trained or not.
 
         Returns:
           The `params` or the module that `prepare` was given, with other arrays of the same types;
@@ -352,7 +353,7 @@ class PreparedModel(QModel):
         trains with it as `derive`.
 
         Args:
-          params: from `calibrate`, trained or not; may be traced.
+          params: the parameters, from `calibrate`, trained or not; may be traced.
 
         Raises:
           ValueError: the model was not made of a function, or is a copy in another process.
@@ -403,8 +404,8 @@ def prepared(
     """The model of a function that needs a float graph.
 
     Args:
-      model: from the user.
-      message: of the error for another model.
+      model: the user's model.
+      message: the message of the error for another model.
       of_integers: FP8 is refused as well.
 
     Raises:

@@ -34,7 +34,7 @@ class QSpec:
     Args:
       dtype: INT4 (weights only), INT8 or INT16 (activations only), which holds the integers; or
         FP8E4M3 or FP8E5M2; or "i4", "i8", "i16", "fp8e4m3", "fp8e5m2"; or a `Storage`.
-      bits: of the range in use, from 2 to all bits of dtype, the default.
+      bits: the bits of the range in use, from 2 to all bits of dtype, the default.
       symmetric: the zero point is 0, as always for INT4, INT16 and FP8.
       per_channel: one scale for each output channel, of weights only; they are symmetric then.
       narrow_range: leaves out the lowest integer, as INT4 always does.

@@ -33,7 +33,7 @@ def connect(address: str | None) -> Any:
     """Connects Ray to a cluster, or starts one on this machine; returns the ray module.
 
     Args:
-      address: as for `ray.init`; None for this machine. An open connection is used.
+      address: the address, as for `ray.init`; None for this machine. An open connection is used.
 
     Raises:
       ImportError: Ray is not installed.

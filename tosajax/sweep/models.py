@@ -223,7 +223,7 @@ def of_model(
     - "percentile": the percentile of the activations' ranges.
 
     Args:
-      model: from `quant.prepare` or `quant.lift`.
+      model: the model, from `quant.prepare` or `quant.lift`.
       params: the model's parameters.
       observed: from `quant.observe`, for "percentile".
       settle: a function (model, params, setting) -> params that replaces all keys but "percentile".

@@ -159,8 +159,8 @@ class Results(Sequence[Row]):
         """The rows whose share lies in the interval of the best row, including the best row.
 
         Args:
-          metric: as for `interval`.
-          level: as for `interval`.
+          metric: the metric, as for `interval`.
+          level: the level, as for `interval`.
 
         Raises:
           ValueError: as for `interval`, or no row has a value.

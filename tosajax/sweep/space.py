@@ -165,7 +165,7 @@ class Space(Sequence[Setting]):
 
     Args:
       settings: dictionaries.
-      axes: by name, for Optuna; `grid`, `zip_`, `random` and `one_at_a_time` set them.
+      axes: the axes, by name, for Optuna; `grid`, `zip_`, `random` and `one_at_a_time` set them.
 
     Raises:
       ValueError: in `a * b`, a key occurs in both.

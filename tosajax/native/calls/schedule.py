@@ -33,8 +33,8 @@ class Placeholder(NamedTuple):
 
     Args:
       number: index of that kernel in the chain.
-      shape: of the output.
-      dtype: of the output.
+      shape: the shape of the output.
+      dtype: the element type of the output.
     """
 
     number: int
@@ -51,7 +51,7 @@ class KernelCall(NamedTuple):
       out: (shape of the first input) -> shape of the output without its first dimension.
       operands: inputs first, then the others: weights, channels, limits. In a chain, an input may
         be a `Placeholder`.
-      dtype: of the output.
+      dtype: the element type of the output.
       inputs: number of inputs; `vmap` joins their examples in one call.
     """
 
@@ -76,9 +76,9 @@ class Link(NamedTuple):
     """A kernel of a chain, and where its operands come from.
 
     Args:
-      kernel: with its operands.
-      sources: of its inputs: the output of an earlier kernel, or the index of an operand of the
-        call.
+      kernel: the kernel, with its operands.
+      sources: the sources of its inputs: the output of an earlier kernel, or the index of an
+        operand of the call.
       parameters: indices of its other operands among those of the call.
     """
 
@@ -96,8 +96,8 @@ class Call(NamedTuple):
     """A planned call.
 
     Args:
-      name: of its target for XLA; calls with the same kernels share it.
-      plans: of the kernels.
+      name: the name of its target for XLA; calls with the same kernels share it.
+      plans: the plans of the kernels.
       words: the operand with the plan of the call and those of its kernels, int64.
       workspace: bytes of scratch memory, an output that is discarded.
     """
@@ -145,7 +145,7 @@ def plan_call(
       links: the kernels, in order; unless there is only one, all inputs and outputs have as many
         images as the call.
       outputs: indices of the kernels whose outputs the call returns, in order.
-      images: of the call; a multiple of those that the kernels were prepared for.
+      images: images of the call; a multiple of those that the kernels were prepared for.
       operands: number of the call's operands, without its words.
       waits: whether threads park after the call.
     """

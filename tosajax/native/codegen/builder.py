@@ -202,7 +202,7 @@ class IRBuilder:
 
     Args:
       module: receives the text of the function and its declarations.
-      name: of the function.
+      name: the function's name.
       result: its return type.
       arguments: types of its arguments.
     """

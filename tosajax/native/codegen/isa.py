@@ -237,7 +237,7 @@ class _ArmFeature(NamedTuple):
 
     Args:
       auxval: argument of Linux' `getauxval` (AT_HWCAP or AT_HWCAP2).
-      bit: of the result of `getauxval`.
+      bit: the bit of the result of `getauxval`.
       sysctl: name for macOS' `sysctlbyname`.
     """
 

@@ -49,7 +49,7 @@ class Narrowing(NamedTuple):
 
     Args:
       pack: of the instruction set.
-      zero_point: of the output, i32; within the output's type.
+      zero_point: the zero point of the output, i32; within the output's type.
       least: lower bound of results, i32.
       largest: upper bound of results, i32.
       wraps: whether value + zero point may exceed int32, and wraps then.

@@ -205,7 +205,7 @@ class ByteScale(NamedTuple):
 
     Args:
       form: which of the numbers below are used.
-      zero_point: of the values.
+      zero_point: the zero point of the values.
       high: upper part of the multiplier.
       low: lower part of the multiplier.
       cut: bits of the lower part, by which its product is shifted.

@@ -163,7 +163,7 @@ class EpilogueWriter:
       code: gets the instructions.
       key: the specialization.
       operands: addresses that the epilogue reads and writes.
-      channels: of the output, i64.
+      channels: channels of the output, i64.
     """
 
     def __init__(

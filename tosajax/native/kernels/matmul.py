@@ -50,7 +50,7 @@ class KernelKey(NamedTuple):
 
     Args:
       isa: the instruction set.
-      rows: of a tile.
+      rows: rows of a tile.
       vectors: vectors of columns in a block.
       rest: vectors in the last block; 0 if that has `vectors` as well.
       tail: reduction elements behind the last whole word of `isa.inner`; 0 if there are none.
@@ -233,7 +233,7 @@ class _Item:
 
         Args:
           block: index of the block, i64.
-          vectors: of the block.
+          vectors: vectors of the block.
           is_last: whether its last vector is the last of all columns.
         """
         code, plan, key = self.code, self.plan, self.key
@@ -283,7 +283,7 @@ class _Item:
 
         Args:
           columns: address of the block's first column.
-          vectors: of the block.
+          vectors: vectors of the block.
           last_columns: columns of the last vector.
         """
         code, plan, isa = self.code, self.plan, self.isa

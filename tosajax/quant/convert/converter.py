@@ -57,15 +57,15 @@ class Converter:
     "y/multiplier".
 
     Args:
-      graph: from `simplify`, or inside such a graph.
+      graph: the graph, from `simplify`, or inside such a graph.
       norms: the convolutions that keep a batch norm, by output.
-      options: from the user.
+      options: the user's options.
       around: the converter of the graph that this one is inside of; they make one plan.
       owners: the tensors of the graph whose scales are those of tensors around it.
 
     Attributes:
       scaled, owners, recipes, bounds: of the `Plan`, so far.
-      functions: of the graph, by output.
+      functions: the functions of the graph, by output.
       inside: the tensors between the inputs and the outputs of functions.
       covered: these and the outputs.
       nans: the graph's constants of NaN.
@@ -223,7 +223,7 @@ class Converter:
         """Gives an activation a scale of its own, or that of a tensor around the graph.
 
         Args:
-          name: of the tensor.
+          name: the tensor's name.
           also: names by which rules may specify the tensor as well.
         """
         if name in self._given:

@@ -27,7 +27,7 @@ def for_any_batch(one: Graph, plan: Plan, source: Graph) -> Graph:
 
     Args:
       one: the graph for one example.
-      plan: of the model.
+      plan: the model's plan.
       source: the float graph, of any batch.
 
     Raises:

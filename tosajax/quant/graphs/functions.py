@@ -51,7 +51,7 @@ class Function:
       fn: a function, or a module that holds parameters.
       params: the pytree that is its first argument; None if it has none.
       graph: as exported.
-      origins: of its constants, by name.
+      origins: the origins of its constants, by name.
     """
 
     fn: Callable[..., Any]

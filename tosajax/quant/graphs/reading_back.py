@@ -35,7 +35,7 @@ class Source(NamedTuple):
 
     Args:
       constant: of the exported graph, which it is, or which is part of it.
-      number: of the parameter.
+      number: the number of the parameter.
       elements: how its elements depend on those of the parameter.
     """
 
@@ -294,8 +294,8 @@ class _Draft:
         """Takes the elements of a constant.
 
         Args:
-          name: of the constant.
-          source: of its elements.
+          name: the constant's name.
+          source: the source of its elements.
           values: float64.
           changed: the elements that training has changed; None if there are none.
 

@@ -49,7 +49,7 @@ def functions(graph: Graph) -> dict[str, Function]:
     ADD, SUB, CLAMP, NEGATE and MUL by constants, which integers compute as well.
 
     Args:
-      graph: from `simplify`.
+      graph: the graph, from `simplify`.
     """
     origins = _origins(graph)
     sources = {
@@ -65,7 +65,7 @@ def covered(graph: Graph, functions: Mapping[str, Function]) -> frozenset[str]:
     """The tensors that need not be computed when these functions are tables.
 
     Args:
-      graph: from `simplify`.
+      graph: the graph, from `simplify`.
       functions: all functions of the graph or some, by output.
     """
     reads = {name: (function.source,) for name, function in functions.items()}

@@ -78,7 +78,7 @@ def model_input(tensor: Tensor, x: Input, *, is_quantized: bool) -> jax.Array | 
     """An input of the graph of a model: float32 to be quantized, or its own type.
 
     Args:
-      tensor: of that graph.
+      tensor: the tensor of that graph.
       x: from the user.
       is_quantized: real values may be given for the tensor's integers.
 
@@ -155,7 +155,7 @@ def real_examples(
 
     Args:
       tensors: the inputs of the graph.
-      inputs: from the user.
+      inputs: the user's inputs.
       allow_nan: takes NaN and infinities.
       where: the batch, for the message.
 
@@ -204,7 +204,7 @@ def check_params(params: Any, wanted: Mapping[str, Iterable[str]]) -> None:
     """Raises where parameters are not of a model.
 
     Args:
-      params: from the user.
+      params: the user's parameters.
       wanted: the names in each group.
 
     Raises:
@@ -236,7 +236,7 @@ def check_sampled(
     Traced arrays have no value yet and are not looked at.
 
     Args:
-      qparams: of all tensors.
+      qparams: the QParams of all tensors.
       sampled: those that the samples are of.
       tables: for each of these, the output of a TABLE.
     """

@@ -77,7 +77,7 @@ class BatchNorms:
     """The batch norms of one run over the examples of an axis, with the statistics that it finds.
 
     Args:
-      norms: by the output of the convolution.
+      norms: the norms, by the output of the convolution.
     """
 
     def __init__(self, norms: Mapping[str, Norm]) -> None:
@@ -87,7 +87,7 @@ class BatchNorms:
         """The norm of the output of a convolution, with the statistics of x.
 
         Args:
-          name: of the output.
+          name: the output's name.
           x: float32, channels last; an example of the axis `EXAMPLES`.
         """
         axes = tuple(range(x.ndim - 1))
@@ -108,7 +108,7 @@ def shifted(acc: QTensor, bias: QTensor, before: QTensor, is_left: jax.Array) ->
     """An accumulator, channels last, with another bias than it was computed with.
 
     Args:
-      acc: of products and the bias `before`.
+      acc: the accumulator of products and the bias `before`.
       bias: in place of `before`.
       before: the bias that it was computed with.
       is_left: bool, a channel each: its products stay; else the bias is all.
@@ -128,8 +128,9 @@ def with_statistics(
     """The parameters, with statistics moved towards the statistics of a batch.
 
     Args:
-      params: of a model that keeps batch norms.
-      norms: of the same convolutions, from `QModel.apply_batch`; only their statistics count.
+      params: the parameters of a model that keeps batch norms.
+      norms: the norms of the same convolutions, from `QModel.apply_batch`; only their statistics
+        count.
       momentum: the share that means and variances keep, in [0, 1]; 0 takes the statistics of the
         batch.
 

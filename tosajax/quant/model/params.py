@@ -70,8 +70,8 @@ def recipe_constants(plan: Plan, params: Params) -> dict[str, jax.Array | QTenso
     """Every constant with a recipe, and every CLAMP bound that depends on parameters, by name.
 
     Args:
-      plan: of the model.
-      params: with the scales that integers have (`fitted`).
+      plan: the model's plan.
+      params: the parameters, with the scales that integers have (`fitted`).
     """
     # A multiplier and its shift are parts of one quotient.
     scaled = functools.cache(functools.partial(scaling, params))

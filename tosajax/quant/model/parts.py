@@ -21,7 +21,7 @@ def part(model: PreparedModel, start: str | None, outputs: Sequence[str]) -> Pre
     """The model of the nodes between tensors; the parameters of the whole are its own as well.
 
     Args:
-      model: from `prepare`.
+      model: the model, from `prepare`.
       start: a tensor of `cuts`, an input of the part; None for a part from the inputs on.
       outputs: tensors of both graphs.
 

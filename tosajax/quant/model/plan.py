@@ -31,7 +31,8 @@ class Scaled:
       spec: how it is quantized.
       channel_axes: the axes of the channels of a constant with one scale for each; else empty.
       observed: other tensors whose values its range must hold.
-      mask_axis: of the rows in which masks leave out elements; None where no mask reaches it.
+      mask_axis: the axis of the rows in which masks leave out elements; None where no mask reaches
+        it.
     """
 
     spec: QSpec
@@ -75,7 +76,7 @@ class Plan:
       recipes: for each constant that depends on parameters.
       bounds: for the output of each CLAMP whose ends do.
       functions: for the output of each TABLE, the function.
-      turns: of the loops whose inputs do not change it, by their first output.
+      turns: the turns of the loops whose inputs do not change it, by their first output.
       norms: for the output of each convolution that keeps a batch norm.
       readers: for each constant whose scale is a factor of others, the recipes that these are for.
       options: that the decisions follow.

@@ -190,7 +190,7 @@ class Bias:
       scale: the unit, one or one a channel.
       dtype: INT32 or INT48.
       limit: the largest magnitude, which leaves room in the accumulator for products.
-      shape: of the integers, channels last.
+      shape: the shape of the integers, channels last.
       norm: the tensor whose batch norm adds its shift.
     """
 
@@ -364,7 +364,7 @@ class Entries:
     Args:
       tensor: the output.
       owner: the tensor whose scale the output has.
-      dtype: of the input of the TABLE.
+      dtype: the element type of the input of the TABLE.
     """
 
     tensor: str

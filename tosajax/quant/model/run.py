@@ -138,8 +138,8 @@ def integers(model: QModel, params: Params, *inputs: Input) -> tuple[jax.Array |
 
     Args:
       model: the model.
-      params: from `held`.
-      inputs: as for `QModel.apply`.
+      params: the parameters, from `without_fixed_gradients`.
+      inputs: examples, as for `QModel.apply`.
     """
     run = functools.partial(run_integers, model, integer_constants(model, params))
     return on_batch(run, model.graph.input_tensors, input_integers(model, params, *inputs))
@@ -160,8 +160,8 @@ def run_integers(
 
     Args:
       model: the model.
-      constants: from `integer_constants`.
-      inputs: from `input_integers`.
+      constants: the constants from `integer_constants`.
+      inputs: the inputs from `input_integers`.
     """
     return integer_program(model).run(dict(constants), {}, *inputs)[2]
 
@@ -173,8 +173,8 @@ def run_integers_of_batch(
 
     Args:
       model: the model.
-      params: from `held`.
-      inputs: from `input_integers`.
+      params: the parameters, from `without_fixed_gradients`.
+      inputs: the inputs from `input_integers`.
       norms: to find the statistics of.
     """
     # Convolutions run without their batch norm, which needs their sums.
@@ -241,7 +241,7 @@ def run_floats(
 
     Args:
       model: the model.
-      params: from `held`.
+      params: the parameters, from `without_fixed_gradients`.
       inputs: float32, in the graph's shapes.
       rounded: gives the value that is read in the place of a quantized constant, an input or the
         output of a node, as `fake_quantized` does; by default the value itself.
@@ -313,8 +313,8 @@ def float_values(
     Args:
       model: the model.
       params: "values", and "norms" where there are any.
-      names: of the tensors.
-      inputs: as for `QModel.apply`.
+      names: the names of the tensors.
+      inputs: examples, as for `QModel.apply`.
 
     Returns:
       Values by name, and records by name, with axes of a batch in front.

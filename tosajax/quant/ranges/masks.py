@@ -47,7 +47,7 @@ def masked_axes(graph: Graph) -> dict[str, int]:
     """The tensors that masks reach, and the axis over which each of them is summed up.
 
     Args:
-      graph: from `simplify`, or inside such a graph.
+      graph: the graph, from `simplify`, or inside such a graph.
     """
     reached = set[str]()
     for node in graph.ordered_nodes():

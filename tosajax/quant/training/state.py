@@ -23,7 +23,7 @@ class FitState:
       step: int32: the steps that were made.
       params: as trained.
       optimizer: its state.
-      average: of params, where the schedule asks for it; else empty.
+      average: the average of params, where the schedule asks for it; else empty.
       best: the parameters of the highest score, where there are scores; else empty.
       score: float32: theirs; -inf before the first.
       waited: int32: scores since then.

@@ -30,8 +30,8 @@ def bias_correct(
     layers before it corrected, so that the examples run once for each layer.
 
     Args:
-      model: from `prepare`.
-      params: from `calibrate`.
+      model: the model, from `prepare`.
+      params: the parameters, from `calibrate`.
       batches: examples, as for `calibrate`.
       allow_nan: takes examples with NaN or infinities.
 

@@ -28,7 +28,7 @@ def equalize(
     sum of attention over values.
 
     Args:
-      model: from `prepare`.
+      model: the model, from `prepare`.
       values: constants of the float graph by name; by default its own.
       passes: over all pairs of layers.
 
@@ -76,7 +76,7 @@ def smooth(
     norm, or a layer as in `equalize`, can divide them.
 
     Args:
-      model: from `prepare`.
+      model: the model, from `prepare`.
       batches: examples, as for `calibrate`.
       values: constants of the float graph by name; by default its own.
       strength: in [0, 1]: 0 leaves the weights of all channels alike, 1 the activations.

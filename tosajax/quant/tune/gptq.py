@@ -46,10 +46,10 @@ def gptq(
     integers of the blocks before theirs, which are done; for blocks see `reconstruct`.
 
     Args:
-      model: from `prepare`, of integers.
-      params: from `calibrate`.
+      model: the model, from `prepare`, of integers.
+      params: the parameters, from `calibrate`.
       batches: examples, as for `calibrate`.
-      names: of the weights; by default all constants of MATMUL and CONV2D.
+      names: the names of the weights; by default all constants of MATMUL and CONV2D.
       damping: added to the mean squares of inputs, as a share of their mean; positive.
       allow_nan: takes examples with NaN or infinities.
       progress: show a bar of blocks on a terminal.

@@ -36,9 +36,9 @@ class BitChoice:
     """Bits of tensors.
 
     Args:
-      bits: by tensor.
+      bits: the bits, by tensor.
       cost: the sum over all tensors.
-      loss: with fake quantization.
+      loss: the loss, with fake quantization.
 
     Example:
       >>> from tosajax import quant
@@ -59,10 +59,10 @@ class MixedPrecision:
     """The result of `mixed_precision`.
 
     Args:
-      model: with the types of the choice.
-      params: of it.
+      model: the model, with the types of the choice.
+      params: the model's parameters.
       choice: that was made.
-      loss: of this model, on its integers.
+      loss: the loss of this model, on its integers.
       front: the choices that none of those tried beats in both cost and loss, cheapest first.
     """
 
@@ -147,16 +147,16 @@ def mixed_precision(
     tried as a whole; the best within the budget is made, and measured on integers.
 
     Args:
-      model: from `prepare`, of integers.
-      params: of it, trained or not.
+      model: the model, from `prepare`, of integers.
+      params: the model's parameters, trained or not.
       inputs: examples, as for `QModel.apply`.
       budget: the largest cost of all tensors together.
       weight_bits: to choose from, 2 to 8.
       activation_bits: to choose from, 2 to 16: up to 8 in INT8, else in INT16. Inputs and outputs
         of the graph keep theirs.
-      cost: of a tensor with that many bits; by default `storage_cost(model)`.
-      loss: of the outputs of `QModel.apply`. By default the mean squared difference from the
-        outputs of the float graph.
+      cost: the cost of a tensor with that many bits; by default `storage_cost(model)`.
+      loss: the loss of the outputs of `QModel.apply`. By default the mean squared difference from
+        the outputs of the float graph.
       points: choices that are tried as a whole.
       allow_nan: takes examples with NaN or infinities.
       progress: show a bar of tensors on a terminal.

@@ -33,8 +33,8 @@ class Rescue:
     """The result of `rescue`.
 
     Args:
-      model: with the lifted tensors in INT16.
-      params: of it.
+      model: the model, with the lifted tensors in INT16.
+      params: the model's parameters.
       lifted: the tensors, those that help most by themselves first.
       candidates: how many tensors could have been lifted.
       before: the loss of the model that was given.
@@ -81,12 +81,12 @@ def rescue(
     and its loss measured on integers; where that is above the budget, more are lifted.
 
     Args:
-      model: from `prepare`, of integers, with activations of INT8.
-      params: of it, trained or not.
+      model: the model, from `prepare`, of integers, with activations of INT8.
+      params: the model's parameters, trained or not.
       inputs: examples, as for `QModel.apply`.
       budget: the largest loss.
-      loss: of the outputs of `QModel.apply`. By default the mean squared difference from the
-        outputs of the float graph.
+      loss: the loss of the outputs of `QModel.apply`. By default the mean squared difference from
+        the outputs of the float graph.
       names: the tensors that may be lifted; by default all of INT8 but the inputs and outputs of
         the graph, whose types stay.
       allow_nan: takes examples with NaN or infinities.

@@ -19,7 +19,7 @@ class Constant(NamedTuple):
     """A constant, and the channels of a scaling along some of its axes.
 
     Args:
-      name: of the constant.
+      name: the constant's name.
       axes: with the channels.
       channels: int, for each index of these axes, the last fastest: the number of the channel.
     """
@@ -155,7 +155,7 @@ class _Walk:
     """Goes from a tensor to all that reads it, and collects the constants of a scaling.
 
     Args:
-      graph: of floats.
+      graph: the graph of floats.
       readers: the nodes that read each tensor.
       start: the constants that are known.
     """
@@ -173,7 +173,7 @@ class _Walk:
         """Whether every reader of a tensor undoes its scaling, or passes it on.
 
         Args:
-          name: of the tensor.
+          name: the tensor's name.
           channels: int, of its shape: the channel of each element.
         """
         readers = self.readers.get(name, [])

@@ -27,8 +27,8 @@ class Walk:
     """The blocks of a model, and the values of examples before the next one.
 
     Args:
-      model: from `prepare`, of integers.
-      params: of it.
+      model: the model, from `prepare`, of integers.
+      params: the model's parameters.
       batches: examples, as inputs of the float graph.
       ends: the last tensors of blocks; see `reconstruct`.
 
