@@ -135,8 +135,8 @@ def budgets(graph: Graph, exact: Collection[str] = ()) -> dict[str, float]:
       exact: tensors that are exact for the nodes that read them.
 
     Returns:
-      Relative errors by tensor name: 0 for constants, infinite if there is no bound. Inputs have
-      no entry.
+      Relative errors by tensor name: 0 for constants, infinite without a bound. Inputs have no
+      entry.
     """
     sums: dict[str, float] = {}
     for node in graph.ordered_nodes():

@@ -72,7 +72,7 @@ class Cut(NamedTuple):
     Args:
       terms: reduction elements.
       parts: segments.
-      length: elements of a segment, a multiple of those of a step.
+      length: elements of a segment, a multiple of the elements of a step.
     """
 
     terms: int

@@ -60,8 +60,8 @@ class BitExactReport:
     """Every tensor of the integer graph, in the order in which they are computed.
 
     Args:
-      comparisons: of the tensors.
-      unpredictable: what the frozen graph computes without the specification's warrant.
+      comparisons: a `Comparison` of each tensor with each program.
+      unpredictable: the REQUIRE rules that the frozen graph breaks, with their node.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -81,7 +81,7 @@ class BitExactReport:
         return next((c for c in self.comparisons if c.mismatches), None)
 
     def __bool__(self) -> bool:
-        """Whether all elements are equal, and each is what the specification asks for."""
+        """Whether all elements are equal, and no REQUIRE rule is broken."""
         return self.mismatches == 0 and not self.unpredictable
 
     def __repr__(self) -> str:
@@ -116,7 +116,7 @@ def check_bit_exact(
     outputs within a tolerance as well.
 
     Args:
-      model: the model, with its parameters.
+      model: the model; `params` are its parameters.
       inputs: examples, as for `QModel.apply`.
       against: "frozen", the graph of `freeze` as `tosajax.compile` runs it; "reference_model",
         Arm's model running it (needs `pip install 'tosajax[reference]'`); or one of them.

@@ -131,7 +131,7 @@ class Observed:
     Args:
       values: constants of the float graph by name.
       states: the states of the observer of each activation, pytrees of arrays.
-      moments: of each convolution that keeps a batch norm, by its output.
+      moments: the moments of each convolution that keeps a batch norm, by its output.
     """
 
     values: dict[str, jax.Array]
@@ -175,7 +175,7 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
 
     Args:
       model: the model, from `prepare`.
-      observed: from `observe`.
+      observed: the states of observers, from `observe`.
       percentile: the percentile of the activations, in (50, 100]; one program serves all of them.
         The specification's own range by default.
 
@@ -299,7 +299,7 @@ def weight_qparams(
       model: the model, from `prepare`.
       name: the constant's name.
       values: float32.
-      bits: in place of the bits of the specification.
+      bits: replaces the bits of the specification.
     """
     spec, axes = model.specs[name], model.plan.scaled[name].channel_axes
     width = jnp.asarray(spec.bits, jnp.float32) if bits is None else bits
@@ -385,7 +385,7 @@ class Sight(NamedTuple):
 def updated_states(
     model: PreparedModel, states: Mapping[str, Any], params: Params, *inputs: jax.Array
 ) -> tuple[dict[str, Any], Sight]:
-    """The states after a batch, and what it shows.
+    """The states after a batch, and the `Sight` of it.
 
     Tensors inside loops and branches are observed each time that they are computed, at once.
 

@@ -197,7 +197,7 @@ def check_factors(constants: Mapping[str, np.ndarray], recipes: Mapping[str, Rec
 def check_biases(
     constants: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe], params: Params
 ) -> None:
-    """Raises ValueError where a bias is beyond what its accumulator has room for.
+    """Raises ValueError where a bias is beyond the limit of its accumulator.
 
     The scale of a constant grows until its biases fit (`room`); the scale of two computed tensors
     does not. A mask, which takes its sums beyond the range of the output, may saturate.

@@ -108,8 +108,8 @@ class QModel(abc.ABC):
             as "exact". "float".
 
         Returns:
-          The outputs in float32, integers times their scale (those of a lifted graph as they
-          are), and bool.
+          The outputs in float32, integers times their scale (integers of a lifted graph unscaled),
+          and bool.
 
         Raises:
           TypeError: an input is not an array, or not of floats where `mode` needs them.
@@ -180,13 +180,13 @@ class QModel(abc.ABC):
         return parameters.recipe_constants(self.plan, fitted(self.plan, params))
 
     def freeze(self, params: Params) -> Graph:
-        """The integer graph with these parameters: what `apply` computes, to save and to ship.
+        """The integer graph with these parameters, to save and to ship; equal to `apply`.
 
         It has the scales and zero points of its integers (`Graph.quantization`), and so has its
         file. Weights near 0 have a larger scale than the parameters hold, so that their bias has
         room (`report` lists them); products so long that sums may overflow all the same are named
-        in a warning. Inputs and outputs of a lifted graph keep those that it was lifted with. Its
-        batch is open where that of the float graph was.
+        in a warning. Inputs and outputs of a lifted graph keep the scales that it was lifted with.
+        The batch is open if the float graph's is.
 
         Raises:
           ValueError: the parameters are of another model; one of them is NaN; a scale is not
@@ -348,9 +348,9 @@ class PreparedModel(QModel):
         """The parameters with constants that the user's function can have, for `pytree`.
 
         Constants that are made of the same parameter of the function, as a table of embeddings and
-        a last layer that share it, follow the largest of them. Those that are not made of a
-        parameter, or that the function multiplies by 0, are what they were before training. `fit`
-        trains with it as `derive`.
+        a last layer that share it, follow the largest of them. Constants that are not made of a
+        parameter, or that the function multiplies by 0, keep their value from before training.
+        `fit` trains with it as `derive`.
 
         Args:
           params: the parameters, from `calibrate`, trained or not; may be traced.

@@ -140,8 +140,8 @@ def rule(pattern: str, *, weight: QSpec | None = None, act: QSpec | None = None)
     Args:
       pattern: a regular expression, searched for in the names of a node's tensors and in its
         location; ".*" is all nodes.
-      weight: for their constants that convolutions and MATMUL multiply by.
-      act: for their outputs; or for a graph input itself.
+      weight: the specification of their constants that convolutions and MATMUL multiply by.
+      act: the specification of their outputs; or of a graph input itself.
 
     Raises:
       TypeError: an argument is of another type.
@@ -210,7 +210,7 @@ def check_rules(rules: Sequence[Rule], *graphs: Graph) -> None:
     """Raises ValueError where the pattern of a rule is found in no name of the graphs.
 
     Args:
-      rules: to check.
+      rules: the rules to check.
       graphs: forms of one graph; names of tensors and locations of nodes count.
     """
     names = dict.fromkeys(name for graph in graphs for name in all_tensors(graph))

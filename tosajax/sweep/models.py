@@ -225,7 +225,7 @@ def of_model(
     Args:
       model: the model, from `quant.prepare` or `quant.lift`.
       params: the model's parameters.
-      observed: from `quant.observe`, for "percentile".
+      observed: the states from `quant.observe`, for "percentile".
       settle: a function (model, params, setting) -> params that replaces all keys but "percentile".
 
     Raises:

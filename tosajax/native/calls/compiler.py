@@ -33,7 +33,7 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 def register(call: Call, makers: Sequence[Callable[[Any], Module]]) -> None:
-    """Registers a call as a target of XLA's FFI by its name, and compiles what it needs.
+    """Registers a call as a target of XLA's FFI by its name, and compiles its modules.
 
     Args:
       call: the planned call.
@@ -47,7 +47,7 @@ def register(call: Call, makers: Sequence[Callable[[Any], Module]]) -> None:
 
 
 def loaded(call: Call, makers: Sequence[Callable[[Any], Module]]) -> int:
-    """Compiles what a call needs, and returns the address of its entry; see `register`."""
+    """Compiles the modules of a call, and returns the address of its entry; see `register`."""
     with _LOCK:
         _publish_common()
         for planned, make in zip(call.plans, makers, strict=True):

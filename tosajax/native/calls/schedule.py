@@ -49,8 +49,8 @@ class KernelCall(NamedTuple):
       module_of: writes the LLVM module of a `KernelKey`.
       plan: (shape of the first input, threads) -> plan.
       out: (shape of the first input) -> shape of the output without its first dimension.
-      operands: inputs first, then the others: weights, channels, limits. In a chain, an input may
-        be a `Placeholder`.
+      operands: inputs, then weights, channels and limits. In a chain, an input may be a
+        `Placeholder`.
       dtype: the element type of the output.
       inputs: number of inputs; `vmap` joins their examples in one call.
     """
@@ -68,7 +68,7 @@ class KernelCall(NamedTuple):
         return tuple(self.operands[0].shape)
 
     def placeholder(self, number: int) -> Placeholder:
-        """The output, as that of kernel `number` of a chain."""
+        """The placeholder of the output, as kernel `number` of a chain."""
         return Placeholder(number, (self.shape[0], *self.out(self.shape)), np.dtype(self.dtype))
 
 
@@ -79,7 +79,7 @@ class Link(NamedTuple):
       kernel: the kernel, with its operands.
       sources: the sources of its inputs: the output of an earlier kernel, or the index of an
         operand of the call.
-      parameters: indices of its other operands among those of the call.
+      parameters: the indices of its other operands among the call's operands.
     """
 
     kernel: KernelCall
@@ -98,7 +98,7 @@ class Call(NamedTuple):
     Args:
       name: the name of its target for XLA; calls with the same kernels share it.
       plans: the plans of the kernels.
-      words: the operand with the plan of the call and those of its kernels, int64.
+      words: the operand with the plans of the call and of its kernels, int64.
       workspace: bytes of scratch memory, an output that is discarded.
     """
 
@@ -153,7 +153,7 @@ def plan_call(
 
 
 class _CallPlanner:
-    """Plans a call; the arguments are those of `plan_call`."""
+    """Plans a call; see `plan_call` for the arguments."""
 
     def __init__(
         self, links: Sequence[Link], outputs: Sequence[int], images: int, operands: int
@@ -236,7 +236,7 @@ class _CallPlanner:
         return _Round(numbers, images // group)
 
     def _plan(self, number: int) -> Plan:
-        """The plan of a kernel: for all images; or for those of a group, and one thread."""
+        """The plan of a kernel: for all images; or for the images of a group, and one thread."""
         kernel, groups = self.links[number].kernel, self.round_of[number].groups
         first, *rest = kernel.shape
         shape = first * self.repeats // max(1, groups), *rest

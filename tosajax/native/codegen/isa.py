@@ -306,7 +306,7 @@ def chosen(native: bool | None) -> InstructionSet | None:
     """The instruction set of programs for this processor, or None for XLA's route.
 
     Args:
-      native: what the user asked for; None uses a set that `is_default`, if there is one.
+      native: the user's choice; None uses a set that `is_default`, if there is one.
     """
     if native is None:
         # XLA uses AMX as well; which of the two is faster has not been measured.

@@ -92,7 +92,7 @@ def _clamped(values: Value, least: Value, largest: Value) -> Value:
 
 
 def _in_lane_order(values: Value, lanes: int, count: int) -> Value:
-    """Restores the order of `count` packed vectors of `lanes` elements: one after the other."""
+    """Restores the order of `count` packed vectors of `lanes` elements."""
     per_block = _BLOCK // 32
     indices = [
         block * per_block * count + number * per_block + i

@@ -100,7 +100,7 @@ def _write_full(
 
 
 class EvenOdd(NamedTuple):
-    """A vector of int64 in two registers: the values of even lanes, and those of odd lanes."""
+    """A vector of int64 in two registers: the values of even lanes, and the values of odd lanes."""
 
     even: Value
     odd: Value

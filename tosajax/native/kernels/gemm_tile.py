@@ -21,7 +21,7 @@ StagingConversion = Callable[[Value], Value]
 
 
 class ReductionLayout(NamedTuple):
-    """Where the reduction elements of a tile's pixels lie in memory.
+    """The memory layout of the reduction elements of a tile's pixels.
 
     Args:
       first: address of the first pixel's first element.
@@ -158,7 +158,7 @@ def _accumulate_planes(
 
 
 def join_bytes(sums: Iterable[EvenOdd]) -> EvenOdd:
-    """Sums of int16 inputs, from those of their upper and of their lower bytes.
+    """Sums of int16 inputs, from the sums of their upper and their lower bytes.
 
     Args:
       sums: the sums of both bytes, upper ones first; or of whole int16 alone, which are returned.

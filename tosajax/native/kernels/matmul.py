@@ -179,7 +179,7 @@ class _Item:
     def _copy_rows(self) -> None:
         """Copies rows as steps read them.
 
-        What lies behind a row need not be cleared: steps multiply it by the panel's zeros.
+        Memory behind a row need not be cleared: steps multiply it by the panel's zeros.
         """
         code, plan, depth = self.code, self.plan, self.plan["depth"]
         widens = self.size < self.isa.element_bytes

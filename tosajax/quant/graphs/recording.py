@@ -50,7 +50,7 @@ def times_inside(graph: Graph, turns: Mapping[str, int], most: int | None) -> di
     Args:
       graph: the graph, from `simplify`.
       turns: the turns of loops, by their first output, where they are known.
-      most: of all others.
+      most: the turns of all other loops.
     """
     return dict(_times_inside(graph, turns, most, 1))
 

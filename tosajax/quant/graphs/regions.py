@@ -31,7 +31,7 @@ class Function:
     """A tensor as a function of another, element by element.
 
     Args:
-      source: the other tensor, FP32.
+      source: the tensor that it is a function of, FP32.
       output: the tensor, FP32 and of the same shape.
       graph: computes `output` of `source`, as tensors of one element, shape (1,).
     """
@@ -171,7 +171,7 @@ def _dependencies(
     Args:
       graph: any.
       names: the tensors.
-      reads: for some tensors, what they are computed from in place of their nodes' inputs.
+      reads: for some tensors, the tensors that replace the inputs of their nodes.
     """
     reads = {name: node.inputs for node in graph.nodes for name in node.outputs} | dict(reads)
     pending = list(names)

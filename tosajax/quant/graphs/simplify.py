@@ -89,7 +89,7 @@ class Folded(NamedTuple):
     """A convolution that nodes have gone into.
 
     Args:
-      output: what it computes now.
+      output: the name of its output, after folding.
       weight: its constant.
       bias: its constant.
       before: the weight and the bias without the nodes.

@@ -79,7 +79,7 @@ def model_input(tensor: Tensor, x: Input, *, is_quantized: bool) -> jax.Array | 
 
     Args:
       tensor: the tensor of that graph.
-      x: from the user.
+      x: the user's value.
       is_quantized: real values may be given for the tensor's integers.
 
     Raises:
@@ -238,7 +238,7 @@ def check_sampled(
     Args:
       qparams: the QParams of all tensors.
       sampled: those that the samples are of.
-      tables: for each of these, the output of a TABLE.
+      tables: the output of a TABLE for each of these.
     """
     for name, table in tables.items():
         for field in ("scale", "zero_point", "bits"):

@@ -109,7 +109,7 @@ def shifted(acc: QTensor, bias: QTensor, before: QTensor, is_left: jax.Array) ->
 
     Args:
       acc: the accumulator of products and the bias `before`.
-      bias: in place of `before`.
+      bias: the bias that replaces `before`.
       before: the bias that it was computed with.
       is_left: bool, a channel each: its products stay; else the bias is all.
     """

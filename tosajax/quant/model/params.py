@@ -1,4 +1,4 @@
-"""Parameters of a model: whether they fit it, what of them trains, and the constants they make."""
+"""Parameters of a model: whether they fit, which of them train, and the constants they make."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def without_fixed_gradients(plan: Plan, params: Params) -> Params:
 def held_biases(plan: Plan, params: Params) -> Params:
     """The parameters, without gradients to biases that the mean of a batch takes away again.
 
-    They are 0, and what rounding leaves of them would be steps of their own to optimizers that
-    divide by their size.
+    They are 0, but rounding leaves small numbers, which optimizers that divide by their size would
+    turn into full steps.
     """
     values = params["values"]
     biases = {conv.bias: lax.stop_gradient(values[conv.bias]) for conv in plan.norms.values()}

@@ -105,7 +105,7 @@ def _subgraph(
 
 
 def _plan_of_part(plan: Plan, graph: Graph) -> Plan:
-    """The plan of a part: what is of the tensors of its graph."""
+    """The plan of a part: the entries for the tensors of its graph."""
 
     def of(values: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
         return {name: value for name, value in values.items() if name in names}

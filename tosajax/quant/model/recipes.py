@@ -57,7 +57,7 @@ class Lifted(Protocol):
 
 
 class Terms(NamedTuple):
-    """The numbers of a Scale: a product, and what it is divided by."""
+    """The numbers of a Scale: the factors and the divisor."""
 
     factors: list[jax.Array | np.ndarray]
     divisor: jax.Array | None

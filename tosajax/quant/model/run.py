@@ -175,7 +175,7 @@ def run_integers_of_batch(
       model: the model.
       params: the parameters, from `without_fixed_gradients`.
       inputs: the inputs from `input_integers`.
-      norms: to find the statistics of.
+      norms: the batch norms whose statistics are computed.
     """
     # Convolutions run without their batch norm, which needs their sums.
     plan, program = model.plan, integer_program(model)
@@ -245,8 +245,8 @@ def run_floats(
       inputs: float32, in the graph's shapes.
       rounded: gives the value that is read in the place of a quantized constant, an input or the
         output of a node, as `fake_quantized` does; by default the value itself.
-      norms: to find the statistics of; by default the parameters have them.
-      records: to add values to. They follow the outputs in the result.
+      norms: the batch norms whose statistics are computed; by default the parameters have them.
+      records: the records that values are added to. They follow the outputs in the result.
     """
     folded = params.get("norms", {}) if norms is None else {}
     constants = float_constants(model, params, folded, rounded=rounded)

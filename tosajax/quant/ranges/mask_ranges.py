@@ -81,7 +81,7 @@ def saturated(value: jax.Array, qparams: QParams) -> jax.Array:
 
 
 def is_masked(floats: ArrayLike) -> np.ndarray:
-    """Where a tensor of the float graph, which masks reach, has masked elements."""
+    """Whether each element of a tensor of the float graph, which masks reach, is masked."""
     return np.abs(np.asarray(floats)) >= REACHED
 
 

@@ -244,7 +244,7 @@ def entropy(candidates: int = 64) -> Observer:
     bits get the whole range.
 
     Args:
-      candidates: as of `mse`.
+      candidates: see `mse`.
 
     Raises:
       ValueError: candidates is below 1.

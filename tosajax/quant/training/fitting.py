@@ -73,12 +73,12 @@ def fit(
       batches: pairs of inputs, as for `QModel.apply`, and targets, a pytree of arrays. A list or
         another collection is gone through as often as needed, an iterator, such as a generator,
         once.
-      loss: of the outputs, a tuple, and the targets; to a scalar.
+      loss: a function of the outputs, a tuple, and the targets; returns a scalar.
       steps: how many, of all runs that the state comes from; by default one for each batch.
-      optimizer: an optimizer of optax, of the parameters; `relative(optax.adam(...))` with a rate
+      optimizer: an optimizer of optax for the parameters; `relative(optax.adam(...))` with a rate
         that falls from 0.001 to 0 by default.
       mode: the mode, as for `QModel.apply`.
-      schedule: what changes from step to step.
+      schedule: the `Schedule`: bits, noise and ranges that change from step to step.
       teacher: its outputs for the inputs are the third argument of `loss` (`distillation`,
         `squared_difference`); "float": the float graph with the values in `params`.
       penalty: the penalty of the parameters, added to the loss (`mean_bits`).
@@ -244,7 +244,7 @@ class _Run:
 
     @functools.cached_property
     def _program(self) -> Callable[..., Any]:
-        """One step of what is trained, which it takes: memory for two would be needed else."""
+        """One training step, which donates its state: else memory for two would be needed."""
         return jax.jit(functools.partial(self._step, of_batch=False), donate_argnums=0)
 
     @functools.cached_property

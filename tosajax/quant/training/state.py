@@ -21,7 +21,7 @@ class FitState:
 
     Args:
       step: int32: the steps that were made.
-      params: as trained.
+      params: the trained parameters.
       optimizer: its state.
       average: the average of params, where the schedule asks for it; else empty.
       best: the parameters of the highest score, where there are scores; else empty.
@@ -63,11 +63,11 @@ class Fit:
     """The result of `fit`.
 
     Args:
-      params: to freeze: with the best score, where there are scores; else the last, averaged where
-        the schedule asks for it.
-      state: to go on from.
+      params: the parameters to freeze: with the best score, where there are scores; else the last,
+        averaged where the schedule asks for it.
+      state: the state to go on from.
       history: a row for every so many steps.
-      ended: by the number of "steps", the end of "batches", or by "patience".
+      ended: the reason why training ended: "steps", "batches" (no more of them) or "patience".
     """
 
     params: Params

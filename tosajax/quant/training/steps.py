@@ -136,7 +136,7 @@ def _relative_change(qparams: QParams | Norm, start: Any) -> QParams | Norm:
 
 
 def _chain_rule(gradient: QParams | Norm, qparams: Any) -> QParams | Norm:
-    """The gradient by what the optimizer sees, from that by the QParams or the Norm."""
+    """The gradient by the values that the optimizer sees, from the gradient by QParams or Norm."""
     if isinstance(gradient, Norm):
         return dataclasses.replace(gradient, gamma=gradient.gamma * qparams.gamma)
     return dataclasses.replace(
@@ -167,7 +167,7 @@ def _half_range(qparams: QParams) -> jax.Array:
 
 
 def _without_fixed_steps(steps: Params) -> Params:
-    """The steps, none of what no gradient reaches: weight decay would shrink it."""
+    """The steps, 0 for parameters that no gradient reaches: weight decay would shrink them."""
     if "qparams" not in steps:
         return steps
     still = {group: steps[group] for group in _STILL if group in steps}
@@ -184,7 +184,7 @@ def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
 
     Args:
       params: after the step.
-      before: of the same structure, with positive scales.
+      before: the parameters before the step, of the same structure, with positive scales.
       least: the smallest share of a scale that a step may leave of it, in (0, 1].
 
     Returns:

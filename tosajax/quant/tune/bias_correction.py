@@ -70,7 +70,8 @@ class _Added(NamedTuple):
     Args:
       output: the sum, in the float graph.
       tensor: the constant.
-      recipe: of a bias in the unit of an accumulator; None for a constant with a scale of its own.
+      recipe: the recipe of a bias in the unit of an accumulator; None for a constant with a scale
+        of its own.
     """
 
     output: str
@@ -140,7 +141,7 @@ def _mean_error(
 
 
 def _mean_by_value(difference: jax.Array, constant: jax.Array) -> jax.Array:
-    """The mean of what each value of a constant is added to, in its shape."""
+    """The mean of the differences that each value of a constant is added to, in its shape."""
     if difference.ndim > constant.ndim:  # of a batch in front
         difference = difference.mean(0)
     axes = tuple(axis for axis, size in enumerate(constant.shape) if size == 1)

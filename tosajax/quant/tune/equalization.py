@@ -70,10 +70,10 @@ def smooth(
 ) -> _Values:
     """Moves the range of large channels of activations to the weights that read them.
 
-    Each channel is divided by its largest magnitude to the power of `strength`, over that of its
-    weights to the power of the rest ("SmoothQuant: Accurate and Efficient Post-Training
-    Quantization for Large Language Models", Xiao et al., 2023), wherever the factors of a layer
-    norm, or a layer as in `equalize`, can divide them.
+    Each channel is divided by max|x| ** strength / max|w| ** (1 - strength), of its activations x
+    and its weights w ("SmoothQuant: Accurate and Efficient Post-Training Quantization for Large
+    Language Models", Xiao et al., 2023), wherever the factors of a layer norm, or a layer as in
+    `equalize`, can divide them.
 
     Args:
       model: the model, from `prepare`.
@@ -133,7 +133,7 @@ def _ranges(
     scalings: Sequence[Scaling],
     batches: Sequence[Sequence[jax.Array | QTensor]],
 ) -> dict[str, jax.Array]:
-    """The largest magnitude of each index of the last axis of what scalings read."""
+    """The largest magnitude of each index of the last axis of the tensors that scalings read."""
     names = list(dict.fromkeys(read.tensor for s in scalings for read in s.reads))
     if not names:
         return {}

@@ -38,7 +38,7 @@ class BitChoice:
     Args:
       bits: the bits, by tensor.
       cost: the sum over all tensors.
-      loss: the loss, with fake quantization.
+      loss: the loss with fake quantization.
 
     Example:
       >>> from tosajax import quant
@@ -142,18 +142,18 @@ def mixed_precision(
 ) -> MixedPrecision:
     """Chooses the bits of each weight and each activation, for the least loss within a cost.
 
-    One program with fake quantization finds what each number of bits of one tensor does to the
-    loss, all others as they are. Of the choices that are best by the sum of these losses, some are
-    tried as a whole; the best within the budget is made, and measured on integers.
+    One program with fake quantization measures the loss for each number of bits of one tensor, all
+    others as they are. Of the choices that are best by the sum of these losses, some are tried as a
+    whole; the best within the budget is made, and measured on integers.
 
     Args:
       model: the model, from `prepare`, of integers.
       params: the model's parameters, trained or not.
       inputs: examples, as for `QModel.apply`.
       budget: the largest cost of all tensors together.
-      weight_bits: to choose from, 2 to 8.
-      activation_bits: to choose from, 2 to 16: up to 8 in INT8, else in INT16. Inputs and outputs
-        of the graph keep theirs.
+      weight_bits: the bits to choose from, 2 to 8.
+      activation_bits: the bits to choose from, 2 to 16: up to 8 in INT8, else in INT16. Inputs and
+        outputs of the graph keep theirs.
       cost: the cost of a tensor with that many bits; by default `storage_cost(model)`.
       loss: the loss of the outputs of `QModel.apply`. By default the mean squared difference from
         the outputs of the float graph.

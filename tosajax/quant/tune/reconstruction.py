@@ -69,10 +69,10 @@ def reconstruct(
         start; 0: they are at integers.
       loss: the loss of the outputs of `QModel.apply`: elements of the outputs of a block count by
         the square of its gradient, in floats, as in BRECQ. By default all count alike.
-      optimizer: an optimizer of optax, of the rounding, and of scales and zero points as `relative`
-        gives them; Adam by default, with rates that fall from 0.03, and from 0.003 for scales, to
-        0.
-      seed: the seed of what is dropped.
+      optimizer: an optimizer of optax for the rounding, and for scales and zero points as
+        `relative` gives them; Adam by default, with rates that fall from 0.03, and from 0.003 for
+        scales, to 0.
+      seed: the seed of the choice of dropped activations.
       allow_nan: takes examples with NaN or infinities.
       progress: show a bar of blocks on a terminal.
 

@@ -20,7 +20,7 @@ class Constant(NamedTuple):
 
     Args:
       name: the constant's name.
-      axes: with the channels.
+      axes: the axes with the channels.
       channels: int, for each index of these axes, the last fastest: the number of the channel.
     """
 
@@ -50,9 +50,9 @@ class Scaling(NamedTuple):
 
     Args:
       size: how many channels.
-      divided: constants by which they can be divided: first that of a product, then biases.
+      divided: constants by which they can be divided: first the constant of a product, then biases.
       multiplied: constants of the products that read them.
-      reads: what these products read.
+      reads: the tensors that these products read.
     """
 
     size: int

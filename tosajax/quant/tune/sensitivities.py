@@ -37,7 +37,7 @@ def sensitivity(
     Args:
       model: the model, from `prepare`, with its parameters.
       inputs: examples, as for `QModel.apply`.
-      bits: to try; a tensor leaves out more bits than its type has.
+      bits: the bits to try; a tensor leaves out more bits than its type has.
       loss: the loss of the outputs of `QModel.apply`. For "fisher" it returns one value an example,
         so that labels it closes over have the examples on the first axis. By default the mean
         squared difference from the outputs of the float graph.

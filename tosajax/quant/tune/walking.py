@@ -1,4 +1,4 @@
-"""Walk: goes through a model block by block, with what each block is given."""
+"""Walk: goes through a model block by block, with the inputs and outputs of each block."""
 
 from __future__ import annotations
 
