@@ -22,7 +22,13 @@ Kernels = Literal["reference", "builtin", "default"]
 
 @dataclasses.dataclass(frozen=True)
 class TFLite:
-    """A .tflite file, and the choice of kernels to run it."""
+    """A .tflite file, and the choice of kernels to run it.
+
+    Example:
+      >>> from tosajax.compare import tflite
+      >>> tflite("model.tflite", "reference")
+      TFLite(path='model.tflite', kernels='reference')
+    """
 
     path: str
     kernels: Kernels

@@ -29,6 +29,20 @@ class RoundingTable:
     Args:
       comparisons: comparisons by rounding ("as it is", "single" or "double") and name of the
         reference.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import RoundingTable, compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> table = RoundingTable({("as it is", "itself"): compare(graph, graph)})
+      >>> print(table)
+      rounding          itself
+      as it is          0.00 %
+      itself equals the graph, whose RESCALEs cannot round twice
+      >>> table.equal, table.answer("itself")
+      ([('as it is', 'itself')], 'itself equals the graph, whose RESCALEs cannot round twice')
     """
 
     comparisons: Mapping[tuple[str, str], Comparison]

@@ -26,7 +26,13 @@ AGAINST = ("frozen", "reference_model")
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One tensor of the model beside the same tensor of another program."""
+    """One tensor of the model beside the same tensor of another program.
+
+    Example:
+      >>> from tosajax import quant
+      >>> print(quant.Comparison("y", "frozen", elements=8, mismatches=1, largest=2, first=(0, 3)))
+      frozen: y: 1 of 8 differ, by up to 2, first at (0, 3)
+    """
 
     tensor: str
     against: str
@@ -62,6 +68,13 @@ class BitExactReport:
     Args:
       comparisons: a `Comparison` of each tensor with each program.
       unpredictable: the REQUIRE rules that the frozen graph breaks, with their node.
+
+    Example:
+      >>> from tosajax import quant
+      >>> tensor = quant.Comparison("y", "frozen", 8, mismatches=1, largest=2, first=(0, 3))
+      >>> report = quant.BitExactReport((tensor,))
+      >>> print(report)
+      1 mismatches in 8 elements; first: frozen: y: 1 of 8 differ, by up to 2, first at (0, 3)
     """
 
     comparisons: tuple[Comparison, ...]

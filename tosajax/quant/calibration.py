@@ -132,6 +132,14 @@ class Observed:
       values: constants of the float graph by name.
       states: the states of the observer of each activation, pytrees of arrays.
       moments: the moments of each convolution that keeps a batch norm, by its output.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> quant.observe(model, [example])
+      Observed(0 constants, 2 activations)
     """
 
     values: dict[str, jax.Array]

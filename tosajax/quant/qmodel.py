@@ -44,6 +44,17 @@ class QModel(abc.ABC):
       plan: how the tensors of `graph` are quantized, and its constants made.
       estimator: the surrogate derivative of rounding and saturation.
       overrides: other estimators, by operator.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> model
+      PreparedModel('main', graph 17 nodes, float graph 1 node, weights 0, activations 2,
+          formats 2 of 8-bit INT8)
+      >>> model.activations, [tensor.dtype.name for tensor in model.graph.output_tensors]
+      (('x', 'output'), ['INT8'])
     """
 
     graph: Graph
@@ -258,6 +269,17 @@ class PreparedModel(QModel):
       reader: finds parameters of the function that `prepare` was given; None for a graph, and in
         another process.
       source: the float graph of any batch that `prepare` was given; None for other graphs.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> sorted(params["qparams"]), params["qparams"]["x"]
+      (['output', 'x'], QParams(INT8, scale=0.00784505, zero_point=-1, bits=8))
+      >>> model.apply(params, example, mode="float")[0].tolist()
+      [[-2.0, 2.0]]
     """
 
     float_graph: Graph = dataclasses.field(kw_only=True)
@@ -381,6 +403,17 @@ class LiftedModel(QModel):
     """A model of a graph of integers, which has no floats to compare with.
 
     Parameters are a dictionary of float32 arrays, from `lift`, by group and tensor name.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import quant
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 2))
+      >>> table = b.const(np.arange(-128, 128), tosajax.DType.INT8, name="t")
+      >>> model, params = quant.lift(b.graph([b.op("TABLE", x, table)]))
+      >>> model
+      LiftedModel('main', graph 2 nodes, table 1)
     """
 
     def check(self, params: Params, mode: Mode = "exact") -> None:

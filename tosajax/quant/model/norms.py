@@ -37,7 +37,15 @@ class Norm:
       gamma: float32 [C], positive; C is the number of channels.
       beta: float32 [C].
       mean: float32 [C], of x, which is the convolution with its bias. A statistic, not trained.
-      deviation: float32 [C], positive: the root of the variance of x plus 1e-5. Another.
+      deviation: float32 [C], positive: the root of the variance of x plus 1e-5. A statistic.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> gamma, beta, mean, deviation = jnp.float32([[1, 2], [0, 1], [3, 4], [2, 1]])
+      >>> norm = quant.Norm(gamma, beta, mean, deviation)
+      >>> norm, norm.factor.tolist(), norm.shift.tolist()
+      (Norm(2 channels), [0.5, 2.0], [-3.0, -3.5])
     """
 
     gamma: jax.Array
@@ -137,6 +145,15 @@ def with_statistics(
     Raises:
       TypeError: the norms are not by name.
       ValueError: the momentum is out of range, or the norms are of another model.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> ones, zeros = jnp.ones(2), jnp.zeros(2)
+      >>> params = {"norms": {"y": quant.Norm(ones, zeros, mean=zeros, deviation=ones)}}
+      >>> of_batch = {"y": quant.Norm(ones, zeros, mean=10 * ones, deviation=ones)}
+      >>> quant.with_statistics(params, of_batch)["norms"]["y"].mean.tolist()
+      [1.0, 1.0]
     """
     check_type("norms", norms, Mapping, "a dictionary of Norms, from `QModel.apply_batch`")
     if not 0 <= momentum <= 1:

@@ -26,7 +26,16 @@ _MOST = math.log(2)
 
 
 class RelativeState(NamedTuple):
-    """The state of `relative`: QParams and Norms at the start, and the optimizer's own state."""
+    """The state of `relative`: QParams and Norms at the start, and the optimizer's own state.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import optax
+      >>> from tosajax import quant
+      >>> qparams = quant.QParams(jnp.float32(0.5), jnp.float32(0), jnp.float32(8))
+      >>> quant.relative(optax.sgd(0.1)).init({"qparams": {"x": qparams}}).start
+      {'qparams': {'x': QParams(INT8, scale=0.5, zero_point=0, bits=8)}}
+    """
 
     start: Params
     inner: Any

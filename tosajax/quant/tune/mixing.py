@@ -61,9 +61,21 @@ class MixedPrecision:
     Args:
       model: the model, with the types of the choice.
       params: the model's parameters.
-      choice: that was made.
+      choice: the chosen bits of each tensor, with their cost and loss.
       loss: the loss of this model, on its integers.
-      front: the choices that none of those tried beats in both cost and loss, cheapest first.
+      front: the choices tried that no other beats in both cost and loss, cheapest first.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> print(quant.mixed_precision(model, params, example, budget=32))
+      MixedPrecision(tensors 1 of 8 bits, cost 32, loss 0.00104)
+                  cost         loss
+                    16       0.0564
+                    32      0.00104 <
     """
 
     model: QModel

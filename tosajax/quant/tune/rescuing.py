@@ -38,7 +38,16 @@ class Rescue:
       lifted: the tensors, those that help most by themselves first.
       candidates: how many tensors could have been lifted.
       before: the loss of the model that was given.
-      after: the loss of this one, on its integers.
+      after: the loss of `model`, on its integers.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> print(quant.rescue(model, params, example, budget=1.0))
+      Rescue(lifted 0 of 0 tensors, loss 0.00104 to 0.00104)
     """
 
     model: QModel
