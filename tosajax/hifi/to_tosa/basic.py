@@ -54,8 +54,8 @@ def elm_quantize(
       >>> from tosajax.hifi import to_tosa
       >>> x = jax.ShapeDtypeStruct((4,), np.int16)
       >>> half = {"out_multiplier": 2**30, "out_shift": 0}
-      >>> graph = to_tosa.to_graph(to_tosa.elm_quantize, x, inp_zero_bias=0, out_zero_bias=3, **half)
-      >>> graph
+      >>> zeros = {"inp_zero_bias": 0, "out_zero_bias": 3}
+      >>> to_tosa.to_graph(to_tosa.elm_quantize, x, **zeros, **half)
       Graph('main', (inp: INT16[4]) -> (rescale_5: INT8[4]), 5 nodes)
     """
     out = {"out_shift": out_shift, "out_multiplier": out_multiplier}
