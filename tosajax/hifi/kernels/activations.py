@@ -88,6 +88,7 @@ class ActivationCoefficients(NamedTuple):
         highest power first.
 
     Example:
+      >>> import jax
       >>> import numpy as np
       >>> from tosajax.hifi import kernels
       >>> own = kernels.ActivationCoefficients(
@@ -96,7 +97,8 @@ class ActivationCoefficients(NamedTuple):
       ...     exponential=(14712409, -114409613, 514316526, -1488361146, 2147483647),
       ...     reciprocal=(694136129, -1735340322, 2125791894),
       ... )
-      >>> kernels.sigmoid(np.int32([0, 1 << 25]), activation=own).tolist()  # of 0 and 1, in Q15
+      >>> sigmoid = jax.jit(lambda x: kernels.sigmoid(x, activation=own))
+      >>> sigmoid(np.int32([0, 1 << 25])).tolist()  # of 0 and 1, in Q15
       [16384, 23955]
     """
 
