@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tosajax import io
 
     io.check_path(arguments.output)
-    function = _found(arguments.model)
+    function = _imported(arguments.model)
     params = None if arguments.params is None else _params(arguments.params)
     seed = arguments.check
     inputs = arguments.input if seed is None else _random(arguments.input, seed)
@@ -105,7 +105,7 @@ def _short(dtype: DType) -> str:
     return dtype.name.lower().replace("fp", "f").replace("int", "i")
 
 
-def _found(path: str) -> Any:
+def _imported(path: str) -> Any:
     """The object MODULE:NAME; modules of the working directory can be imported."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
@@ -121,7 +121,7 @@ def _found(path: str) -> Any:
 
 
 def _params(path: str) -> Any:
-    value = _found(path)
+    value = _imported(path)
     return value() if inspect.isfunction(value) else value
 
 

@@ -72,11 +72,11 @@ def _figures(graph: Graph, report: tosajax.Report) -> Iterator[tuple[str, str]]:
     yield "TOSA", str(report.version)
     yield "needs", " + ".join(report.needs or ())
     yield "nodes", f"{sum(figures.operators.values()):,}"
-    yield "operators", _counted(figures.operators)
-    yield "tensors", _counted(figures.dtypes)
+    yield "operators", _counts_text(figures.operators)
+    yield "tensors", _counts_text(figures.dtypes)
     yield "parameters", f"{figures.parameters:,} ({bytes_in_words(figures.parameter_bytes)})"
     yield "MACs", f"{figures.macs:,}"
 
 
-def _counted(counts: dict[str, int]) -> str:
+def _counts_text(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())

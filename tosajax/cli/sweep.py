@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(sweep.plan())
         return 0
     results = sweep.run(progress=True)
-    about = _about(arguments)
+    about = _file_names(arguments)
     write(results, files, html={"cost": arguments.cost, "about": about, "command": arguments.line})
     print(results.table(screen_width(arguments)))
     return 1 if len(results.errors) == len(results) else 0
@@ -191,7 +191,7 @@ def _model(arguments: argparse.Namespace, data: Data) -> tuple[Graph, Any]:
     return graph, arguments.input_quant
 
 
-def _about(arguments: argparse.Namespace) -> dict[str, str]:
+def _file_names(arguments: argparse.Namespace) -> dict[str, str]:
     """The names of a sweep's files, for its page."""
     names = ("model", "data", "labels", "reference")
     return {name: path for name in names if (path := getattr(arguments, name)) is not None}

@@ -155,10 +155,10 @@ def _node(fields: Mapping[str, Any]) -> _Node:
     inputs = tuple(name for argument in arguments for name in _tensors(argument))
     outputs = tuple(name for result in fields["outputs"] for name in _tensors(result))
     source = (fields.get("metadata") or {}).get("from_node")
-    return _Node(kind, inputs, arguments, outputs, trace_of(_flat(source)))
+    return _Node(kind, inputs, arguments, outputs, trace_of(_unnested(source)))
 
 
-def _flat(text: str | None) -> list[Any]:
+def _unnested(text: str | None) -> list[Any]:
     """Unnests a `from_node` entry: the nodes that a node was lowered from, newest first."""
     levels, inner = [], json.loads(text) if text else None
     while inner:
@@ -170,13 +170,13 @@ def _flat(text: str | None) -> list[Any]:
 def _tensors(argument: Mapping[str, Any]) -> Iterator[str]:
     for kind, value in argument.items():
         if kind in ("as_tensor", "as_optional_tensor"):
-            yield from _named(value)
+            yield from _tensor_names(value)
         elif kind in ("as_tensors", "as_optional_tensors"):
             for tensor in value:
-                yield from _named(tensor)
+                yield from _tensor_names(tensor)
 
 
-def _named(value: Mapping[str, Any]) -> Iterator[str]:
+def _tensor_names(value: Mapping[str, Any]) -> Iterator[str]:
     """Yields the name of a tensor; nothing for an optional tensor that is absent."""
     value = value.get("as_tensor", value)
     if isinstance(value.get("name"), str):
@@ -188,7 +188,7 @@ def _program(module: Mapping[str, Any], nodes: Sequence[_Node]) -> Program:
     makers = {name: node for node in nodes for name in node.outputs}
     quantized: dict[str, tuple[float, int, int]] = {}
     for node in nodes:
-        if node.kind in (_QUANTIZE, _DEQUANTIZE) and (numbers := _numbers(node)):
+        if node.kind in (_QUANTIZE, _DEQUANTIZE) and (numbers := _scale_constants(node)):
             name = node.outputs[0] if node.kind == _QUANTIZE else node.inputs[0]
             quantized.setdefault(name, numbers)
     sizes, constants = graph["tensor_values"], _constants(signature, nodes)
@@ -219,7 +219,7 @@ def _constants(signature: Mapping[str, Any], nodes: Sequence[_Node]) -> set[str]
         for specification in signature["input_specs"]
         for kind, details in specification.items()
         if kind != "user_input"
-        for name in _named(details.get("arg") or {})
+        for name in _tensor_names(details.get("arg") or {})
     }
     for node in nodes:
         if node.inputs and constants.issuperset(node.inputs):
@@ -227,7 +227,7 @@ def _constants(signature: Mapping[str, Any], nodes: Sequence[_Node]) -> set[str]
     return constants
 
 
-def _numbers(node: _Node) -> tuple[float, int, int] | None:
+def _scale_constants(node: _Node) -> tuple[float, int, int] | None:
     """Scale, zero point and type; None if they are not constants of the program."""
     _, scale, zero_point, _, _, kind = [*node.arguments, *[{}] * 6][:6]
     fields = scale.get("as_float"), zero_point.get("as_int"), kind.get("as_scalar_type")
@@ -259,7 +259,7 @@ def _value(
     if node is None or node.kind != _QUANTIZE:  # an input, or the output of a delegate
         own = () if node is None else (node.trace,)
         return Value(name, scale, zero_point, kind, size, (name,), own)
-    chain, sources = _before(node.inputs[0], makers, quantized, constants)
+    chain, sources = _chain_before(node.inputs[0], makers, quantized, constants)
     return Value(
         name, scale, zero_point, kind, size,
         (name, *(n for step in chain for n in step.outputs)),
@@ -268,7 +268,7 @@ def _value(
     )  # fmt: skip
 
 
-def _before(
+def _chain_before(
     name: str, makers: Mapping[str, _Node], quantized: Mapping[str, Any], constants: Set[str]
 ) -> tuple[list[_Node], frozenset[str] | None]:
     """The chain of nodes before a tensor, and the quantized tensors it is computed from.

@@ -65,7 +65,7 @@ def scales_of_etrecord(path: str | os.PathLike[str], graph: Graph) -> dict[str, 
     if len(best) < count:
         warnings.warn(
             f"{os.fspath(path)} has scales of {len(best)} of the graph's {count} INT8 and INT16 "
-            f"tensors{_hint(named)}",
+            f"tensors{_location_hint(named)}",
             stacklevel=2,
         )
     return best
@@ -75,7 +75,7 @@ def _has_scale(tensor: Tensor) -> bool:
     return tensor.dtype in _SMALL and tensor.values is None
 
 
-def _hint(named: Mapping[Trace, list[str]]) -> str:
+def _location_hint(named: Mapping[Trace, list[str]]) -> str:
     return "" if named else (
         ": its locations do not name nodes of PyTorch, which ExecuTorch writes with "
         "dump_debug_info(ArmCompileSpec.DebugMode.TOSA)"
@@ -86,7 +86,7 @@ def _why_none(programs: Sequence[Program], named: Mapping[Trace, list[str]]) -> 
     count = sum(len(program.values) for program in programs)
     if not count:
         return "its programs quantize no tensor by one constant scale"
-    return f"none of {count} quantized tensors was found in the graph{_hint(named)}"
+    return f"none of {count} quantized tensors was found in the graph{_location_hint(named)}"
 
 
 def _check(path: str, graph: Graph, scales: Mapping[str, Quantization]) -> None:

@@ -132,7 +132,7 @@ def _scales(plan: Fields, constants: Mapping[str, float | int]) -> _Known:
                 if {f"{name}_scale", f"{name}_zp"} <= constants.keys():
                     scales[value] = float(constants[f"{name}_scale"]), int(constants[f"{name}_zp"])
     for call in _calls(plan, _KERNEL):
-        name = _at(plan["operators"], call["op_index"])["name"].split("::")[-1]
+        name = _checked_item(plan["operators"], call["op_index"])["name"].split("::")[-1]
         if name not in ("quantize_per_tensor", "dequantize_per_tensor"):
             continue
         args = call["args"]
@@ -153,14 +153,14 @@ def _given_scales(plans: Sequence[Fields]) -> dict[str, float | int]:
     return scales
 
 
-def _at(items: Sequence[Any], index: int) -> Any:
+def _checked_item(items: Sequence[Any], index: int) -> Any:
     if not 0 <= index < len(items):
         raise IndexError(f"{index} of {len(items)}")
     return items[index]
 
 
 def _number(plan: Fields, index: int) -> float | int | None:
-    value = _at(plan["values"], index)
+    value = _checked_item(plan["values"], index)
     field = {_INT_VALUE: "int_val", _DOUBLE_VALUE: "double_val"}.get(value["val_type"])
     return None if field is None else value["val"][field]
 
@@ -171,7 +171,7 @@ def _fits(graph: Graph, plan: Fields, args: Sequence[int]) -> bool:
         return False
     quantized = {stored.dtype for stored in _TYPES.values()}
     for tensor, index in zip(tensors, args, strict=True):
-        value = _at(plan["values"], index)
+        value = _checked_item(plan["values"], index)
         if value["val_type"] != _TENSOR_VALUE:
             return False
         stored = _TYPES.get(value["val"]["scalar_type"])
@@ -189,7 +189,7 @@ def _quantizations(
     unsigned = unsigned_tensors(graph)
     quantizations = {}
     for tensor, index in zip((*graph.input_tensors, *graph.output_tensors), args, strict=True):
-        stored = _TYPES.get(_at(plan["values"], index)["val"]["scalar_type"])
+        stored = _TYPES.get(_checked_item(plan["values"], index)["val"]["scalar_type"])
         if stored is None or index not in scales:
             continue
         scale, zero_point = scales[index]

@@ -102,7 +102,7 @@ class RoundingTable:
             return f"{reference} equals the graph as it is, which rounds in more than one way"
         best = min(shares, key=lambda mode: shares[mode])
         return (
-            f"{reference} equals none of these: {_phrase(best)} comes nearest, "
+            f"{reference} equals none of these: {_rounding_phrase(best)} comes nearest, "
             f"{100 * shares[best]:.3g} % differ"
         )
 
@@ -172,5 +172,5 @@ def _roundings(graph: Graph) -> dict[str, Graph]:
     return roundings
 
 
-def _phrase(rounding: str) -> str:
+def _rounding_phrase(rounding: str) -> str:
     return "the graph as it is" if rounding == AS_IT_IS else f"{rounding} rounding"

@@ -62,7 +62,7 @@ class Integers:
           tensor: a tensor of the graph; its type may be the one of a stored array instead.
           scale: the scale and zero point, if integers are compared as real numbers.
         """
-        limits = _ends(self._nodes.get(tensor.name))
+        limits = _clamp_bounds(self._nodes.get(tensor.name))
         if tensor.dtype.is_float:
             return Side(tensor.dtype, limits=limits)
         unsigned = tensor.name in self._unsigned
@@ -105,11 +105,11 @@ def converted(
     if source.dtype is target.dtype and source.scale is None and target.scale is None:
         return values
     if source.scale is not None:
-        tensor, own = _whole(source)
+        tensor, own = _placeholder(source)
         values = dequantize(values, tensor, own, unsigned=source.unsigned)
     if target.scale is None:
         return values.astype(target.dtype.storage)
-    tensor, own = _whole(target)
+    tensor, own = _placeholder(target)
     return quantize(values, tensor, own, unsigned=target.unsigned, clipping=clipping)
 
 
@@ -117,16 +117,16 @@ def clipping_of(name: str, source: Side, target: Side) -> Clipping | None:
     """A counter of the elements of an input that `converted` saturates; None if it cannot."""
     if not source.dtype.is_float or target.scale is None:
         return None
-    tensor, own = _whole(target, name)
+    tensor, own = _placeholder(target, name)
     return Clipping(tensor, own, unsigned=target.unsigned)
 
 
-def _whole(side: Side, name: str = "") -> tuple[Tensor, Quantization]:
+def _placeholder(side: Side, name: str = "") -> tuple[Tensor, Quantization]:
     assert side.scale is not None
     return Tensor(name, side.dtype, None), Quantization((side.scale,), (side.zero_point,))
 
 
-def _ends(node: Node | None) -> tuple[float, float] | None:
+def _clamp_bounds(node: Node | None) -> tuple[float, float] | None:
     """The bounds of a CLAMP."""
     if node is None or node.op != "CLAMP":
         return None

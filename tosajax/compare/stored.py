@@ -89,16 +89,22 @@ def of_stored(stored: Stored, graph: Graph, names: Sequence[str], count: int) ->
             why = "has another form" if candidates else "names nothing here"
             rest.append(f"{key} {array.dtype} {array.shape} {why}")
     if not matched:
-        raise ValueError(_nothing(arrays, graph, count))
+        raise ValueError(_no_match_message(arrays, graph, count))
     tensors = {n: Tensor(n, own.form.dtype, graph.tensors[n].shape) for n, own in matched.items()}
 
     def run(rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         size = len(rows[0]) if rows else 1
-        return {n: _next(own, tensors[n], size, count) for n, own in matched.items()}
+        return {n: _read_examples(own, tensors[n], size, count) for n, own in matched.items()}
 
     called = {name: own.key for name, own in matched.items()}
     return Program(
-        graph, tensors, run, scales_in(graph.quantization), called, _listed(rest), _layouts(matched)
+        graph,
+        tensors,
+        run,
+        scales_in(graph.quantization),
+        called,
+        _unused_message(rest),
+        _layouts(matched),
     )
 
 
@@ -112,7 +118,7 @@ def _candidates(
     return [*((n, False) for n in by_tflite), *((n, True) for own in by_torch for n in own)]
 
 
-def _listed(texts: Sequence[str]) -> str:
+def _unused_message(texts: Sequence[str]) -> str:
     """A message on the first three stored arrays that were not used, and why."""
     more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
     return f"not used: {', '.join(texts[:3])}{more}" if texts else ""
@@ -128,7 +134,7 @@ def _layouts(matched: Mapping[str, _Stored]) -> str:
     return f"{text}{both}"
 
 
-def _next(stored: _Stored, tensor: Tensor, size: int, count: int) -> np.ndarray:
+def _read_examples(stored: _Stored, tensor: Tensor, size: int, count: int) -> np.ndarray:
     """Reads the next `size` of `count` examples."""
     values = stored.array.read(size * (stored.array.shape[0] // count))
     if holds(values.dtype, tensor.dtype, is_unsigned=True, in_files=True):  # see `_form`
@@ -162,10 +168,12 @@ def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _has_shape(stored: tuple[int, ...], shape: tuple[int, ...], count: int) -> bool:
     """Whether an array has the shape of `count` examples, ignoring dimensions of 1."""
     joined = (count * shape[0], *shape[1:]) if shape else (count,)
-    return stored == joined or (stored[:1] == (count,) and _plain(stored[1:]) == _plain(shape))
+    return stored == joined or (
+        stored[:1] == (count,) and _without_ones(stored[1:]) == _without_ones(shape)
+    )
 
 
-def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
 
 
@@ -179,7 +187,7 @@ def _dtype(array: _Array, tensor: Tensor, is_unsigned: bool) -> DType | None:
     return tensor.dtype if array.dtype == np.int64 and tensor.dtype.is_integer else None
 
 
-def _nothing(arrays: Mapping[str, _Array], graph: Graph, count: int) -> str:
+def _no_match_message(arrays: Mapping[str, _Array], graph: Graph, count: int) -> str:
     described = ", ".join(f"{k} {a.dtype} {a.shape}" for k, a in list(arrays.items())[:3])
     wanted = ", ".join(f"{t.name} {t}" for t in graph.output_tensors[:3])
     return f"no stored array ({described}) fits the graph's for {count} examples ({wanted})"

@@ -58,7 +58,7 @@ class Run:
     def read(self, names: Sequence[str]) -> list[Any]:
         return [self.values[name] for name in names]
 
-    def found(self, names: Sequence[str], prefix: str) -> None:
+    def report_tensors(self, names: Sequence[str], prefix: str) -> None:
         """Passes computed tensors of the graph with a path to `watch` and `amend`."""
         for name in names:
             full_name = name_in(prefix, name)

@@ -74,10 +74,10 @@ def finish(
       state: a state of NumPy arrays.
       count: the number of examples that counted, at least 1.
     """
-    return {m.name: float(m.finish(_found(state[m.name]), count)) for m in metrics}
+    return {m.name: float(m.finish(_quantities(state[m.name]), count)) for m in metrics}
 
 
-def _found(state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _quantities(state: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return {
         name: exact.value(array) if array.ndim else array.item() for name, array in state.items()
     }

@@ -103,7 +103,7 @@ class Evaluator:
             count += batch.count
         if state is None:
             raise ValueError("the data set has no examples")
-        rows = self._rows(jax.device_get(_local(state, self.mesh)), len(settings))
+        rows = self._rows(jax.device_get(_on_host(state, self.mesh)), len(settings))
         return [accumulation.finish(self.metrics, row, count) for row in rows], count
 
     @property
@@ -121,7 +121,9 @@ class Evaluator:
         placed = inputs, (labels, reference, counts)
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, placed)
-        return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("data")), placed)
+        return jax.tree.map(
+            functools.partial(_distributed, self.mesh, PartitionSpec("data")), placed
+        )
 
     def _stacked(self, settings: Sequence[Arrays]) -> Any:
         """The arrays of settings: a list for "loop", else stacked arrays with `chunk` rows."""
@@ -131,7 +133,7 @@ class Evaluator:
         stacked = jax.tree.map(lambda *xs: np.stack([np.asarray(x) for x in xs]), *filled)
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, stacked)
-        place = functools.partial(_over, self.mesh, PartitionSpec("settings"))
+        place = functools.partial(_distributed, self.mesh, PartitionSpec("settings"))
         return jax.tree.map(place, stacked)
 
     def _start(self, settings: Sequence[Arrays], shapes: Examples) -> Any:
@@ -141,7 +143,9 @@ class Evaluator:
         many = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], self.chunk, axis=0), initial)
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, many)
-        return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("settings")), many)
+        return jax.tree.map(
+            functools.partial(_distributed, self.mesh, PartitionSpec("settings")), many
+        )
 
     def _check_labels(self, shapes: Any, batch: Batch, data: Data, start: int) -> None:
         """Checks all labels at the first batch if they are known, else the labels of each batch."""
@@ -187,7 +191,7 @@ class Evaluator:
         run, constants = trace(lambda _, *given: function(*given), {}, *arguments)
         platform = (self.mesh.devices.flat[0] if self.mesh else jax.devices()[0]).platform
         if self.mesh is not None:
-            place = functools.partial(_over, self.mesh, PartitionSpec())
+            place = functools.partial(_distributed, self.mesh, PartitionSpec())
             constants = [place(c) for c in constants]
         jitted = jax.jit(run, donate_argnums=2, compiler_options=compiler_options(platform))
         lowered = jitted.lower(constants, *arguments)
@@ -272,13 +276,13 @@ def _over_data(x: jax.Array) -> jax.Array:
     return lax.psum(x, "data") if x.ndim > 1 else lax.pmax(x, "data")
 
 
-def _over(mesh: Mesh, spec: PartitionSpec, x: Any) -> jax.Array:
+def _distributed(mesh: Mesh, spec: PartitionSpec, x: Any) -> jax.Array:
     """A global array: each device takes its part of an array that every process holds."""
     host = np.asarray(x)
     return jax.make_array_from_callback(host.shape, NamedSharding(mesh, spec), lambda at: host[at])
 
 
-def _local(state: Any, mesh: Mesh | None) -> Any:
+def _on_host(state: Any, mesh: Mesh | None) -> Any:
     """The whole state on this host."""
 
     def whole(x: jax.Array) -> Any:

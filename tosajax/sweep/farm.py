@@ -112,10 +112,10 @@ class _Worker:
         """The rows of a part; None if the runner is lost."""
         if self._runner is None:
             self._share_programs()
-            self._runner = _fetched(*held)
+            self._runner = _get_or_none(*held)
             if self._runner is None:
                 return None
-            self._runner.compiling = self._alone
+            self._runner.compiling = self._compile_lock
         return self._runner.rows(part, fixed, chunk)
 
     def _share_programs(self) -> None:
@@ -127,7 +127,7 @@ class _Worker:
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _compile_lock(self) -> Iterator[None]:
         """Lets one worker of a machine compile at a time; the rest load its programs afterwards."""
         with open(os.path.join(self._folder, "lock"), "ab") as file:
             if fcntl is not None:
@@ -135,7 +135,7 @@ class _Worker:
             yield
 
 
-def _fetched(held: Any) -> Any:
+def _get_or_none(held: Any) -> Any:
     import ray  # pyright: ignore[reportMissingImports]
 
     try:

@@ -33,7 +33,7 @@ from tosajax.sweep.subject import (
     Variant,
     check_name,
     check_whole,
-    made_anew,
+    reduce_by_fields,
 )
 from tosajax.validation import check_form, validate_formed
 
@@ -88,7 +88,7 @@ class GraphSubject:
     )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return made_anew(self)
+        return reduce_by_fields(self)
 
     def digest(self) -> str:
         """See `Subject`."""
@@ -323,7 +323,13 @@ def _constants(graph: Graph) -> dict[str, np.ndarray]:
 def _outline(graph: Graph, constants: Collection[str] = ()) -> tuple[Any, ...]:
     """A graph without the values of constants, for comparison."""
     tensors = [
-        (t.name, t.dtype, t.shape, t.variable, _held(None if name in constants else t.values))
+        (
+            t.name,
+            t.dtype,
+            t.shape,
+            t.variable,
+            _value_bytes(None if name in constants else t.values),
+        )
         for name, t in graph.tensors.items()
     ]
     # As text, in which -0.0 is not 0.0 and True is not 1.
@@ -332,7 +338,7 @@ def _outline(graph: Graph, constants: Collection[str] = ()) -> tuple[Any, ...]:
     return graph.name, graph.inputs, graph.outputs, tuple(tensors), tuple(nodes), tuple(parts)
 
 
-def _held(values: np.ndarray | None) -> bytes | None:
+def _value_bytes(values: np.ndarray | None) -> bytes | None:
     return None if values is None else values.tobytes()
 
 

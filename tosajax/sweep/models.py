@@ -32,7 +32,7 @@ from tosajax.sweep import digest, layers
 from tosajax.sweep.graphs import digest_of
 from tosajax.sweep.program import accepted, graph_program, is_constant
 from tosajax.sweep.space import Setting
-from tosajax.sweep.subject import Arrays, Prepared, Variant, check_name, made_anew
+from tosajax.sweep.subject import Arrays, Prepared, Variant, check_name, reduce_by_fields
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class ModelSubject:
     _seen: set[str] = dataclasses.field(default_factory=set, init=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return made_anew(self)
+        return reduce_by_fields(self)
 
     def digest(self) -> str:
         return self._digest

@@ -154,7 +154,7 @@ def _described(axes: Mapping[str, tuple[Any, ...]]) -> str:
 
 
 def _listed(values: tuple[Any, ...]) -> str:
-    texts = [_text(value) for value in values]
+    texts = [_value_text(value) for value in values]
     if len(texts) > 1 and len(set(texts)) == 1:
         return f"{len(texts)} of {texts[0]}"
     if len(texts) > _VALUES:
@@ -162,7 +162,7 @@ def _listed(values: tuple[Any, ...]) -> str:
     return ", ".join(texts)
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """A short text for a value; for an array, its type and shape."""
     match value:
         case None:

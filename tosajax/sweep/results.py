@@ -97,7 +97,7 @@ class Results(Sequence[Row]):
           ValueError: no row has a value.
         """
         name = self.metrics[0] if metric is None else metric
-        rows = self._known(name)
+        rows = self._rows_with_numbers(name)
         if not rows:
             raise ValueError(f"no row has a value of {name}")
         return (min if least else max)(rows, key=lambda row: row[name])
@@ -121,7 +121,7 @@ class Results(Sequence[Row]):
             return row[cost], -row[name]
 
         front: list[Row] = []
-        for row in sorted(self._known(cost, name), key=point):
+        for row in sorted(self._rows_with_numbers(cost, name), key=point):
             if not front or row[name] > front[-1][name] or point(row) == point(front[-1]):
                 front.append(row)
         return dataclasses.replace(self, rows=tuple(front))
@@ -167,10 +167,10 @@ class Results(Sequence[Row]):
         """
         name = self.metrics[0] if metric is None else metric
         low, _ = self.interval(self.best(name), name, level=level)
-        rows = tuple(row for row in self._known(name) if row[name] >= low)
+        rows = tuple(row for row in self._rows_with_numbers(name) if row[name] >= low)
         return dataclasses.replace(self, rows=rows)
 
-    def _known(self, *columns: str) -> list[Row]:
+    def _rows_with_numbers(self, *columns: str) -> list[Row]:
         """The rows that have a number in each of the columns."""
         for column in columns:
             if column not in self.columns:
@@ -250,7 +250,7 @@ class Results(Sequence[Row]):
         shown = self.by_layer()
         names = shown._shown()
         columns = [Column(name, least=_LEAST, right=True) for name in names]
-        rows = [[_text(row.get(name)) for name in names] for row in shown.rows]
+        rows = [[_cell_text(row.get(name)) for name in names] for row in shown.rows]
         return "\n".join([*text_table(columns, rows, width), *self.certainty()])
 
     def certainty(self) -> list[str]:
@@ -335,7 +335,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
-def _text(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     match value:
         case None:
             return ""

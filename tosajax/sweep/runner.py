@@ -76,7 +76,7 @@ class Runner:
     def __reduce__(self) -> tuple[Any, ...]:
         check_copied(self.strategy, self.data)
         arguments = self.subject, self.data, self.metrics, self.reference.given
-        return _copied, (*arguments, self.strategy, self.batch)
+        return _rebuilt, (*arguments, self.strategy, self.batch)
 
     @property
     def compilations(self) -> int:
@@ -105,7 +105,7 @@ class Runner:
         except Exception as error:  # of the data, which raises again here, or of a setting: a row
             self.subject.accept(self.data.first().inputs, 1)
             if len(part) == 1:
-                return [row_of(part[0], error=told(error))]
+                return [row_of(part[0], error=error_text(error))]
             return [row for job in part for row in self.rows([job], fixed, chunk)]
         seconds = (time.monotonic() - began) / len(part)
         return [
@@ -138,7 +138,7 @@ def check_copied(strategy: Strategy, data: Data) -> None:
         raise TypeError("a sweep over several devices, or of an iterator, cannot be copied")
 
 
-def _copied(
+def _rebuilt(
     subject: Subject,
     data: Data,
     metrics: tuple[Metric, ...],
@@ -181,7 +181,7 @@ def row_of(
     }
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """The type and message of an error, in one line."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -196,7 +196,7 @@ class Space(Sequence[Setting]):
         return iter(self.settings)
 
     def __add__(self, other: Space) -> Space:
-        return Space((*self.settings, *other.settings), _united(self.axes, other.axes))
+        return Space((*self.settings, *other.settings), _merged_axes(self.axes, other.axes))
 
     def __mul__(self, other: Space) -> Space:
         if both := sorted(self._keys() & other._keys()):
@@ -326,13 +326,13 @@ def _axis(function: str, name: str, axis: Any) -> uniform | integers | _Choice:
     return _Choice(values)
 
 
-def _united(first: Mapping[str, Axis], second: Mapping[str, Axis]) -> dict[str, Axis]:
+def _merged_axes(first: Mapping[str, Axis], second: Mapping[str, Axis]) -> dict[str, Axis]:
     """The axes of two spaces; an axis in both has the values of both."""
-    both = {name: _union(first[name], second[name]) for name in set(first) & set(second)}
+    both = {name: _merged_axis(first[name], second[name]) for name in set(first) & set(second)}
     return {**first, **second, **both}
 
 
-def _union(first: Axis, second: Axis) -> Axis:
+def _merged_axis(first: Axis, second: Axis) -> Axis:
     if isinstance(first, _Choice) and isinstance(second, _Choice):
         # Compared as text: comparing arrays gives no single bool, and 1 differs from True.
         values = {digest.canonical(v): v for v in (*first.values, *second.values)}

@@ -153,12 +153,12 @@ def fault_of(row: Mapping[str, Any]) -> str | None:
     """The fault of a sweep's row, apart from its key; None without a fault."""
     for name in ("setting", "columns", "metrics"):
         if not isinstance(row.get(name), dict):
-            return _unlike(row, name, "an object")
+            return _mismatch(row, name, "an object")
     if not isinstance(row.get("error", 0), str | None):
-        return _unlike(row, "error", "a text or null")
+        return _mismatch(row, "error", "a text or null")
     count = row.get("examples")  # rows of earlier versions have none
     if count is not None and (type(count) is not int or count < 1):
-        return _unlike(row, "examples", "a positive integer or null")
+        return _mismatch(row, "examples", "a positive integer or null")
     for name in ("columns", "metrics"):
         for column, value in row[name].items():
             if not _is_float(value):
@@ -166,7 +166,7 @@ def fault_of(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _unlike(row: Mapping[str, Any], name: str, wanted: str) -> str:
+def _mismatch(row: Mapping[str, Any], name: str, wanted: str) -> str:
     actual = f"is {str(row[name])[:40]!r}" if name in row else "is missing"
     return f"{name!r} {actual}, expected {wanted}"
 

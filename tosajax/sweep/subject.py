@@ -188,7 +188,7 @@ def check_whole(name: str, value: Any, low: int, high: int, why: str) -> None:
         raise ValueError(f"{name} is {number}, expected {low} to {high} ({why})")
 
 
-def made_anew(subject: Any) -> tuple[Any, ...]:
+def reduce_by_fields(subject: Any) -> tuple[Any, ...]:
     """The result of `__reduce__` for a dataclass: copies are constructed from its arguments."""
     fields = [field.name for field in dataclasses.fields(subject) if field.init]
     return type(subject), tuple(getattr(subject, name) for name in fields)

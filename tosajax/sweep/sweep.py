@@ -27,7 +27,7 @@ from tosajax.sweep.layers import COSTS
 from tosajax.sweep.metrics import Metric
 from tosajax.sweep.plan import Plan, Program
 from tosajax.sweep.results import Results, Row
-from tosajax.sweep.runner import Job, Runner, check_copied, row_of, told
+from tosajax.sweep.runner import Job, Runner, check_copied, error_text, row_of
 from tosajax.sweep.space import Setting, Space, Trial
 from tosajax.sweep.store import Store, fault_of
 from tosajax.sweep.subject import Variant
@@ -177,7 +177,7 @@ class Sweep:
         jobs = self._settings()
         shown = progress and jax.process_index() == 0
         rows: dict[str, Row] = {}
-        with Progress(len(jobs), shown, unit="setting") as bar, self._noting(jobs, rows):
+        with Progress(len(jobs), shown, unit="setting") as bar, self._note_on_interrupt(jobs, rows):
             rows.update(self._finished(jobs, retry_errors))
             bar.update(len({job.key for job in jobs if job.key in rows}))
             broken = [job for job in jobs if job.error is not None and job.key not in rows]
@@ -262,7 +262,7 @@ class Sweep:
         try:
             prepared = self.subject.prepare(setting)
         except Exception as error:  # the setting's own: its row has it
-            return Job(setting, (), (), (), self._key(text, "", ""), told(error))
+            return Job(setting, (), (), (), self._key(text, "", ""), error_text(error))
         names = tuple(sorted(prepared.arrays))
         names = self._names.setdefault(names, names)
         digests = tuple(self._digest(prepared.arrays[name]) for name in names)
@@ -304,7 +304,7 @@ class Sweep:
 
     def _varying_bytes(self, group: Sequence[Job]) -> int:
         """The bytes of a setting's arrays that other settings do not share."""
-        fixed, arrays = _fixed(group), self.subject.prepare(group[0].setting).arrays
+        fixed, arrays = _shared_digests(group), self.subject.prepare(group[0].setting).arrays
         own = [array for name, array in arrays.items() if name not in fixed]
         return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(own))
 
@@ -345,7 +345,7 @@ class Sweep:
             rows = {key: row for key, row in rows.items() if not row["error"]}
         if jax.process_count() == 1:
             return rows
-        return _agreed(jobs, rows)
+        return _rows_of_first_process(jobs, rows)
 
     def _in_turn(self, groups: Sequence[Sequence[Job]]) -> Iterator[list[Row]]:
         for group in groups:
@@ -361,7 +361,11 @@ class Sweep:
         bar.step("Ray starts")
         connected = farm.connect(None if ray is True else str(ray))
         jobs = [
-            (group, _fixed(group), self._chunk_size(self._varying_bytes(group), len(group)))
+            (
+                group,
+                _shared_digests(group),
+                self._chunk_size(self._varying_bytes(group), len(group)),
+            )
             for group in groups
         ]
         if jobs:
@@ -381,7 +385,7 @@ class Sweep:
 
     def _evaluated(self, group: Sequence[Job]) -> Iterator[list[Row]]:
         """The rows of settings of one variant, chunk by chunk."""
-        fixed = _fixed(group)
+        fixed = _shared_digests(group)
         most = self._chunk_size(self._varying_bytes(group), len(group))
         one_pass = most >= len(group) and (self.data.count is None or self.strategy != "loop")
         if self.data.is_read_once and not one_pass:
@@ -409,7 +413,7 @@ class Sweep:
             alike = [
                 each for each in (*self._settings(), *drawn) if (each.variant, each.names) == group
             ]
-            self._trials[group] = _fixed([job, *alike])
+            self._trials[group] = _shared_digests([job, *alike])
         digests = dict(zip(job.names, job.digests, strict=True))
         same = {n: d for n, d in self._trials[group].items() if digests[n] == d}
         self._trials[group] = same
@@ -425,7 +429,7 @@ class Sweep:
             bar.update(len(new_rows))
 
     @contextlib.contextmanager
-    def _noting(self, jobs: Sequence[Job], rows: Mapping[str, Row]) -> Iterator[None]:
+    def _note_on_interrupt(self, jobs: Sequence[Job], rows: Mapping[str, Row]) -> Iterator[None]:
         """A context that adds to an interrupt which rows are kept."""
         try:
             yield
@@ -477,7 +481,7 @@ def _groups(jobs: Iterable[Job]) -> list[list[Job]]:
     return list(groups.values())
 
 
-def _fixed(group: Sequence[Job]) -> dict[str, str]:
+def _shared_digests(group: Sequence[Job]) -> dict[str, str]:
     """The digests of arrays that all settings share, by name."""
     first = group[0]
     same = [all(d == ds[0] for d in ds) for ds in zip(*(job.digests for job in group), strict=True)]
@@ -485,7 +489,7 @@ def _fixed(group: Sequence[Job]) -> dict[str, str]:
     return {name: value for name, value, is_same in all_of if is_same}
 
 
-def _agreed(jobs: Sequence[Job], rows: dict[str, Row]) -> dict[str, Row]:
+def _rows_of_first_process(jobs: Sequence[Job], rows: dict[str, Row]) -> dict[str, Row]:
     """The rows of the first process, so that all processes run the same settings."""
     from jax.experimental import multihost_utils
 

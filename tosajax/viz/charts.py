@@ -138,7 +138,7 @@ def spread_axis(axis: Axis, values: Sequence[float]) -> str:
     if not values or max(values) <= 100 * min(values):
         return ""
     axis.axes.set_yscale("log")
-    axis.set_major_formatter(_plain)
+    axis.set_major_formatter(_tick_text)
     axis.axes.set_ylim(min(values) / 2, 2 * max(values))
     return ", log scale"
 
@@ -187,7 +187,7 @@ def value_axis(axis: Axis, values: Sequence[float]) -> None:
     distinct = sorted(set(values))
     if distinct[0] > 0 and distinct[-1] >= 100 * distinct[0]:
         axis.axes.set_xscale("log")
-        axis.set_major_formatter(_plain)
+        axis.set_major_formatter(_tick_text)
     elif len(distinct) <= 10:
         apart = (distinct[-1] - distinct[0]) / 25
         shown = [distinct[0]]
@@ -195,7 +195,7 @@ def value_axis(axis: Axis, values: Sequence[float]) -> None:
         axis.set_ticks(shown, [f"{v:g}" for v in shown])
 
 
-def _plain(value: float, position: float) -> str:
+def _tick_text(value: float, position: float) -> str:
     return f"{value:g}"
 
 

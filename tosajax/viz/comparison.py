@@ -403,13 +403,13 @@ def _power_axis(axes: Axes, edges: np.ndarray, bins: np.ndarray) -> None:
     step = max(1, math.ceil(len(bins) / 10))
     zero = int(np.searchsorted(bins, (len(edges) - 1) // 2))
     places = range(zero % step, len(bins), step)
-    names = [_power(*map(float, edges[bins[i] : bins[i] + 2])) for i in places]
+    names = [_power_label(*map(float, edges[bins[i] : bins[i] + 2])) for i in places]
     axes.set_xticks([i + 0.5 for i in places], names)
     axes.set_xlim(-0.5, len(bins) + 0.5)
     axes.set_xlabel("value (nearest power of two)")
 
 
-def _power(low: float, high: float) -> str:
+def _power_label(low: float, high: float) -> str:
     """The label of a bin: the power of two at its middle, or 0."""
     if low < 0 < high:
         return "0"

@@ -121,11 +121,11 @@ def _detail(graph: Graph, node: Node) -> str:
     if not window:
         return ""
     stride = attributes.get("stride", ())
-    steps = f" stride {_times(stride)}" if any(s != 1 for s in stride) else ""
-    return _times(window) + steps
+    steps = f" stride {_shape_text(stride)}" if any(s != 1 for s in stride) else ""
+    return _shape_text(window) + steps
 
 
-def _times(sizes: Sequence[int]) -> str:
+def _shape_text(sizes: Sequence[int]) -> str:
     return "×".join("?" if size < 0 else str(size) for size in sizes)
 
 
@@ -174,7 +174,7 @@ def graph_svg(graph: Graph) -> str:
             heading = html.text(html.shortened(part.name, 60))
             parts.append(f'<text class="part" x="{_MARGIN}" y="{top + 16:.0f}">{heading}</text>')
             top += _HEAD
-        drawn, width, height = _part(part, top)
+        drawn, width, height = _draw_graph(part, top)
         parts.append(drawn)
         top += height + (2 * _GAP_Y if several else 0)
         widest = max(widest, width)
@@ -190,7 +190,7 @@ def graph_svg(graph: Graph) -> str:
     )
 
 
-def _part(graph: Graph, top: float) -> tuple[str, float, float]:
+def _draw_graph(graph: Graph, top: float) -> tuple[str, float, float]:
     """The boxes and lines of one graph, its width and its height."""
     boxes = boxes_of(graph)
     edges = [(source, at) for at, box in enumerate(boxes) for source in box.reads]
@@ -336,10 +336,12 @@ def _rails(boxes: Sequence[Box]) -> Iterator[tuple[str, Box | None]]:
     """Yields the rails of each line, and its box; lines without a box join or split rails."""
     unread = Counter(source for box in boxes for source in box.reads)
     lanes: list[int | None] = []
-    for at in _late(boxes):
+    for at in _inputs_last(boxes):
         box = boxes[at]
         unread.subtract(box.reads)
-        main, *others = sorted(lanes.index(source) for source in box.reads) or [_free(lanes, 0)]
+        main, *others = sorted(lanes.index(source) for source in box.reads) or [
+            _free_lane(lanes, 0)
+        ]
         if others:
             goes_on = {lane: unread[lanes[lane] or 0] > 0 for lane in others}
             yield _crossing(lanes, main, goes_on, "╯┤"), None
@@ -347,19 +349,19 @@ def _rails(boxes: Sequence[Box]) -> Iterator[tuple[str, Box | None]]:
                 lanes[lane] = lanes[lane] if goes_on[lane] else None
         source = lanes[main]
         if source is not None and unread[source] > 0:
-            lane = _free(lanes, main + 1)
+            lane = _free_lane(lanes, main + 1)
             yield _crossing(lanes, main, {lane: False}, "╮"), None
             lanes[lane] = source
         lanes[main] = at
         mark = "○" if box.kind == "input" else "●"
-        yield " ".join(mark if i == main else _bar(lane) for i, lane in enumerate(lanes)), box
+        yield " ".join(mark if i == main else _lane_mark(lane) for i, lane in enumerate(lanes)), box
         if not unread[at]:
             lanes[main] = None
         while lanes and lanes[-1] is None:
             lanes.pop()
 
 
-def _late(boxes: Sequence[Box]) -> Iterator[int]:
+def _inputs_last(boxes: Sequence[Box]) -> Iterator[int]:
     """The boxes in order, with each input just before its first reader."""
     read = {source for box in boxes for source in box.reads}
     waiting = {at for at in read if boxes[at].kind == "input"}
@@ -371,7 +373,7 @@ def _late(boxes: Sequence[Box]) -> Iterator[int]:
             yield at
 
 
-def _free(lanes: list[int | None], start: int) -> int:
+def _free_lane(lanes: list[int | None], start: int) -> int:
     """The first free lane from `start` on; adds a lane if none is free."""
     for lane in range(start, len(lanes)):
         if lanes[lane] is None:
@@ -380,7 +382,7 @@ def _free(lanes: list[int | None], start: int) -> int:
     return len(lanes) - 1
 
 
-def _bar(lane: int | None) -> str:
+def _lane_mark(lane: int | None) -> str:
     return " " if lane is None else "│"
 
 
@@ -404,5 +406,5 @@ def _crossing(lanes: Sequence[int | None], main: int, ends: dict[int, bool], mar
             goes_on = ends.get(at, lane is not None)
             cells.append("┼" if goes_on else "┴" if at in ends else "─")
         else:
-            cells.append(_bar(lane))
+            cells.append(_lane_mark(lane))
     return "".join(c + ("─" if main <= at < last else " ") for at, c in enumerate(cells)).rstrip()

@@ -82,7 +82,7 @@ def _map(pair: tuple[str, str], cells: Mapping[tuple[float, float], float], metr
             axes.tick_params(axis="x", rotation=90)
         axes.grid(visible=False)
         if max(len(xs), len(ys)) <= (_WRITTEN // 2 if narrow else _WRITTEN):
-            for place, value in _places(xs, ys, cells):
+            for place, value in _cell_middles(xs, ys, cells):
                 shade = mesh.norm(value)  # pyright: ignore[reportArgumentType]  # a float is one
                 red, green, blue, _ = mesh.cmap(shade)
                 dark = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.18
@@ -106,7 +106,7 @@ def _map(pair: tuple[str, str], cells: Mapping[tuple[float, float], float], metr
     return charts.chart(title, about, paint, wide=(9.5, height), narrow=(5.0, height))
 
 
-def _places(
+def _cell_middles(
     xs: Sequence[float], ys: Sequence[float], cells: Mapping[tuple[float, float], float]
 ) -> Iterator[tuple[tuple[float, float], float]]:
     """The middle of each cell, and its value."""

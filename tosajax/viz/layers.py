@@ -119,7 +119,7 @@ def _order(rows: Sequence[list[Item]], neighbours: _Neighbours) -> None:
     place: dict[Item, float] = {}
     for row in rows:
         here = {item: at / len(row) for at, item in enumerate(row)}
-        wanted = {i: _mean([place[n] for n in neighbours.get(i, ())], here[i]) for i in row}
+        wanted = {i: _mean_or([place[n] for n in neighbours.get(i, ())], here[i]) for i in row}
         row.sort(key=lambda i: (wanted[i], i.is_rail))
         place |= {item: at / len(row) for at, item in enumerate(row)}
 
@@ -172,5 +172,5 @@ def _spread(
     return [mean + shift for mean, shift in zip(means, offset, strict=False)]
 
 
-def _mean(values: Sequence[float], otherwise: float) -> float:
+def _mean_or(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise

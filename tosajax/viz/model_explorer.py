@@ -74,7 +74,7 @@ def node_data(
     values = {
         row.tensor: value
         for row in comparison.rows
-        if (value := _value(row, name, local=name != column)) is not None
+        if (value := _finite_value(row, name, local=name != column)) is not None
     }
     results: dict[str, Any] = {}
     for key, tensors in _keys(comparison.rows, graph).items():
@@ -84,7 +84,7 @@ def node_data(
     return {"results": results, "gradient": gradient}
 
 
-def _value(row: Row, name: str, *, local: bool) -> float | None:
+def _finite_value(row: Row, name: str, *, local: bool) -> float | None:
     measured = row.local if local else row.total
     value = None if measured is None else getattr(measured, name)
     return None if value is None or math.isnan(value) else value

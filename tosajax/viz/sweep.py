@@ -87,7 +87,10 @@ def results_page(
         drawn = [_axis_chart(results, chosen, axis, metric) for axis in axes]
         sections.append((f"{metric} by axis", "\n".join(drawn)))
         numeric = [c for c in chosen if _is_numeric(results, c)]
-        measured = [_known(results, *pair, metric) for pair in itertools.combinations(numeric, 2)]
+        measured = [
+            _rows_with_numbers(results, *pair, metric)
+            for pair in itertools.combinations(numeric, 2)
+        ]
         maps = heat.maps(numeric, measured, metric, _best_of(metric))
         if maps:
             sections.append((f"{metric} by two axes", maps))
@@ -127,7 +130,8 @@ def _is_computed(results: Results, settings: Sequence[str], cost: str | None) ->
     if cost is None:
         return False
     places = {
-        (*(str(row.get(c)) for c in settings), row.get(cost)) for row in _known(results, cost)
+        (*(str(row.get(c)) for c in settings), row.get(cost))
+        for row in _rows_with_numbers(results, cost)
     }
     return len({place[:-1] for place in places}) == len(places)
 
@@ -152,28 +156,28 @@ def summary(results: Results) -> list[tuple[str, str]]:
     failed = f", of which {len(results.errors)} failed" if results.errors else ""
     facts = [("settings", f"{len(results):,}{failed}")]
     for metric in results.metrics:
-        measured = _known(results, metric)
+        measured = _rows_with_numbers(results, metric)
         if measured:
             best = _best_of(metric)(measured, key=lambda row: row[metric])
             name = "lowest" if _is_error(metric) else "highest"
             value = f"{best[metric]:.6g}"
-            setting = html.shortened(_named(best, settings), 200)
+            setting = html.shortened(_setting_text(best, settings), 200)
             facts.append((f"{name} {metric}", f"{value}: {html.text(setting)}"))
     facts += [("certainty", html.text(sentence)) for sentence in results.certainty()]
     return facts
 
 
-def _named(row: Row, settings: Sequence[str]) -> str:
+def _setting_text(row: Row, settings: Sequence[str]) -> str:
     """The text of a setting."""
-    parts = (f"{c} {_plain(row[c])}" for c in settings if row.get(c) is not None)
+    parts = (f"{c} {_value_text(row[c])}" for c in settings if row.get(c) is not None)
     return ", ".join(parts) or "the only setting"
 
 
-def _plain(value: object) -> str:
+def _value_text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else html.printable(str(value))
 
 
-def _known(results: Results, *columns: str) -> list[Row]:
+def _rows_with_numbers(results: Results, *columns: str) -> list[Row]:
     """Rows that have a finite number in each of the columns."""
     return [row for row in results.rows if all(_is_finite(row.get(c)) for c in columns)]
 
@@ -197,7 +201,7 @@ def _front(results: Results, cost: str, gain: str) -> list[_FrontPoint]:
 def _front_chart(
     results: Results, settings: Sequence[str], front: Sequence[_FrontPoint], cost: str, gain: str
 ) -> str:
-    measured = _known(results, cost, gain)
+    measured = _rows_with_numbers(results, cost, gain)
     scale = functools.partial(_scaled, results, gain)
 
     def paint(figure: Figure, narrow: bool) -> None:
@@ -224,7 +228,7 @@ def _front_chart(
         handles, labels = axes.get_legend_handles_labels()
         for number, point in enumerate(front[:_LISTED], 1):
             more = f" (and {len(point.rows) - 1} equal)" if len(point.rows) > 1 else ""
-            name = html.shortened(_named(point.rows[0], settings), 44 if narrow else 60)
+            name = html.shortened(_setting_text(point.rows[0], settings), 44 if narrow else 60)
             handles.append(axes.plot([], [], linestyle="none")[0])
             labels.append(f"{number}: {name}{more}")
         figure.legend(handles, labels, loc="outside lower left", ncols=1 if narrow else 2)
@@ -265,13 +269,13 @@ def _is_axis(results: Results, column: str) -> bool:
 
 
 def _is_numeric(results: Results, column: str) -> bool:
-    return len({row[column] for row in _known(results, column)}) > 1
+    return len({row[column] for row in _rows_with_numbers(results, column)}) > 1
 
 
 def _categories(rows: Sequence[Row], column: str) -> list[str]:
     """The names in a column, in order, without numbers and failed rows."""
     values = (row.get(column) for row in rows if not row.get("error"))
-    names = [None if v is None or _is_finite(v) else _plain(v) for v in values]
+    names = [None if v is None or _is_finite(v) else _value_text(v) for v in values]
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
@@ -279,15 +283,19 @@ def _axis_chart(results: Results, settings: Sequence[str], axis: str, metric: st
     """A chart with a line for each combination of other settings; a summary if they are many."""
     names = [] if _is_numeric(results, axis) else _categories(results.rows, axis)
     if names:
-        measured = [r for r in _known(results, metric) if _plain(r.get(axis)) in names]
-        place = [names.index(_plain(row[axis])) for row in measured]
+        measured = [
+            r for r in _rows_with_numbers(results, metric) if _value_text(r.get(axis)) in names
+        ]
+        place = [names.index(_value_text(row[axis])) for row in measured]
     else:
-        measured = _known(results, axis, metric)
+        measured = _rows_with_numbers(results, axis, metric)
         place = [row[axis] for row in measured]
     others = [c for c in settings if c != axis and len({str(r.get(c)) for r in measured}) > 1]
     lines: dict[str, list[Point]] = {}
     for at, row in zip(place, measured, strict=True):
-        lines.setdefault(_named(row, others) if others else metric, []).append((at, row[metric]))
+        lines.setdefault(_setting_text(row, others) if others else metric, []).append(
+            (at, row[metric])
+        )
     points = [point for line in lines.values() for point in line]
     scale = functools.partial(_scaled, results, metric)
 
