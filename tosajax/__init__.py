@@ -116,9 +116,9 @@ def load(
 
 def __getattr__(name: str) -> Any:
     if name in _SOURCE_OF:
-        found = getattr(importlib.import_module(f"tosajax.{_SOURCE_OF[name]}"), name)
-        globals()[name] = found
-        return found
+        value = getattr(importlib.import_module(f"tosajax.{_SOURCE_OF[name]}"), name)
+        globals()[name] = value
+        return value
     if not name.startswith("_") and importlib.util.find_spec(f"tosajax.{name}") is not None:
         return importlib.import_module(f"tosajax.{name}")
     raise AttributeError(f"module 'tosajax' has no attribute {name!r}")

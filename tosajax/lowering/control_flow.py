@@ -47,12 +47,12 @@ def while_loop_step(
         # cond_graph may write variables and break rules, so it runs where state and flags pass
         # on: before the loop, and at the end of each turn.
         def judge(state: State, flags: Flags, values: tuple[jax.Array, ...]):
-            state, found, (condition,) = cond_graph(state, *values)
-            return condition, state, _merged_flags(flags, found), values
+            state, new_flags, (condition,) = cond_graph(state, *values)
+            return condition, state, _merged_flags(flags, new_flags), values
 
         def turn(_: jax.Array, state: State, flags: Flags, values: tuple[jax.Array, ...]):
-            state, found, values = body_graph(state, *values)
-            return judge(state, _merged_flags(flags, found), values)
+            state, new_flags, values = body_graph(state, *values)
+            return judge(state, _merged_flags(flags, new_flags), values)
 
         _, run.state, flags, outputs = context.kernels.while_loop(
             judge(run.state, nothing, inputs),

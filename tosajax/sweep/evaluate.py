@@ -188,7 +188,7 @@ class Evaluator:
         return self._jitted(many(self._step), varying, state, inputs, examples)
 
     def _jitted(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-        run, constants = trace(lambda _, *given: function(*given), {}, *arguments)
+        run, constants = trace(lambda _, *operands: function(*operands), {}, *arguments)
         platform = (self.mesh.devices.flat[0] if self.mesh else jax.devices()[0]).platform
         if self.mesh is not None:
             place = functools.partial(_distributed, self.mesh, PartitionSpec())

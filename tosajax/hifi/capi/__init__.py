@@ -26,9 +26,11 @@ _PROTOTYPES = (
     *dense.PROTOTYPES,
     *basic.PROTOTYPES,
 )
-_STRICT = {name: found for row in _PROTOTYPES for name, found in row.strict_functions().items()}
-_PLANS = {name: found for row in _PROTOTYPES for name, found in row.plans().items()}
-_FUNCTIONS = {name: found for row in _PROTOTYPES for name, found in row.functions().items()}
+_STRICT = {
+    name: function for row in _PROTOTYPES for name, function in row.strict_functions().items()
+}
+_PLANS = {name: function for row in _PROTOTYPES for name, function in row.plans().items()}
+_FUNCTIONS = {name: function for row in _PROTOTYPES for name, function in row.functions().items()}
 
 
 def strict(name: str) -> Callable[..., int]:

@@ -31,8 +31,10 @@ from tosajax.quant.ranges.mask_ranges import saturated
 if TYPE_CHECKING:
     from tosajax.quant.qmodel import PreparedModel, QModel
 
+# The arithmetic of a model: integers as `freeze` ships them, the float graph with values rounded to
+# their scales, or the float graph.
 Mode = Literal["exact", "fake_quant", "float"]
-# Of the name of a tensor and its value, the value to read.
+# (name of a tensor, its value) -> the value to read.
 Rounded = Callable[[str, Any], Any]
 
 

@@ -220,8 +220,8 @@ def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
     if not 0 < least <= 1:
         raise ValueError(f"least is {least}, expected a number in (0, 1]")
     wanted = {"qparams": params.get("qparams", before.get("qparams", ()))}
-    for known in (params, before):
-        check_params(known, wanted)
+    for checked in (params, before):
+        check_params(checked, wanted)
 
     def bounded(qparams: QParams, former: QParams) -> QParams:
         scale = jnp.maximum(qparams.scale, former.scale * jnp.float32(least))
@@ -239,8 +239,8 @@ def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
             deviation=former.deviation,
         )
 
-    known = before["norms"]
-    norms = {name: norm_bounded(norm, known[name]) for name, norm in params["norms"].items()}
+    old_norms = before["norms"]
+    norms = {name: norm_bounded(norm, old_norms[name]) for name, norm in params["norms"].items()}
     return {**params, "qparams": qparams, "norms": norms}
 
 
