@@ -162,7 +162,7 @@ class _Share(NamedTuple):
     Args:
       rows: rows of an item.
       items_per_image: the last one computes rows of the item before it again, to have as many.
-      items: in all images.
+      items: items in all images.
       threads: the most that share them.
     """
 

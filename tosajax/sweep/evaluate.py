@@ -84,7 +84,7 @@ class Evaluator:
         """The metrics of at most `chunk` settings, and the number of examples.
 
         Args:
-          settings: for each setting, its arrays that are not fixed.
+          settings: the arrays of each setting that are not fixed.
           data: the examples.
           stored: the reference outputs, with all examples on the first axis.
 

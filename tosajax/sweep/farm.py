@@ -57,7 +57,7 @@ def evaluated(
     """Yields the rows of settings, part by part, as workers finish them.
 
     Args:
-      ray: from `connect`.
+      ray: the module, from `connect`.
       runner: a `Runner`; workers get a copy.
       groups: for each group, settings that share a program, the digests of arrays that they share,
         and the number of settings that run at a time.

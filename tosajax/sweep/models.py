@@ -161,8 +161,8 @@ class ModelSubject:
     def _warn_of_clipping(self, tensor: Tensor, x: np.ndarray) -> None:
         """Warns where the model saturates so many real elements that a graph would refuse them.
 
-        By its scales before any setting. That is not an error, and fewer are not worth a warning:
-        ranges are calibrated, and settings may choose narrower ones.
+        Uses the scales of the model before any setting. That is not an error, and fewer are not
+        worth a warning: ranges are calibrated, and settings may choose narrower ones.
         """
         scale = self._scales.get(tensor.name)
         if scale is not None and x.dtype.kind == "f" and not np.isnan(x).any():

@@ -221,7 +221,8 @@ def _write_end_round(module: Module) -> None:
 def _write_item(module: Module) -> None:
     """`item(state, round, thread, index)`: does an item of a round.
 
-    That is all work items of all stages for a group of images, or one work item of the one stage.
+    An item is all work items of all stages for a group of images, or one work item of the single
+    stage.
     """
     code = IRBuilder(module, "item", "void", ["ptr", "i64", "i64", "i64"])
     state, number, thread, index = code.arguments

@@ -34,7 +34,7 @@ class InstructionSet(NamedTuple):
     """How a processor computes integer dot products.
 
     Args:
-      name: in lower case.
+      name: the name, in lower case.
       features: LLVM features that it needs, all of them; empty for any processor.
       machine: value of `platform.machine()`; None matches all.
       lanes: 32-bit accumulators in a vector.

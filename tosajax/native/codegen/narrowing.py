@@ -48,7 +48,7 @@ class Narrowing(NamedTuple):
     """Adds an output zero point to vectors of int32, clamps them, and narrows them.
 
     Args:
-      pack: of the instruction set.
+      pack: the pack function of the instruction set.
       zero_point: the zero point of the output, i32; within the output's type.
       least: lower bound of results, i32.
       largest: upper bound of results, i32.

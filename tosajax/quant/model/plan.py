@@ -72,14 +72,14 @@ class Plan:
 
     Args:
       scaled: the tensors with a scale of their own, in the order of the graph.
-      owners: for each tensor of stored values (integers, FP8), the one whose scale it has.
-      recipes: for each constant that depends on parameters.
-      bounds: for the output of each CLAMP whose ends do.
-      functions: for the output of each TABLE, the function.
+      owners: the tensor whose scale each tensor of stored values (integers, FP8) has.
+      recipes: the recipe of each constant that depends on parameters.
+      bounds: the bounds of each CLAMP that depend on parameters, by its output.
+      functions: the function of each TABLE, by its output.
       turns: the turns of the loops whose inputs do not change it, by their first output.
-      norms: for the output of each convolution that keeps a batch norm.
-      readers: for each constant whose scale is a factor of others, the recipes that these are for.
-      options: that the decisions follow.
+      norms: the convolutions that keep a batch norm, by output.
+      readers: the recipes of the scales that a constant's scale is a factor of, by constant.
+      options: the options that the decisions follow.
     """
 
     scaled: Mapping[str, Scaled] = dataclasses.field(default_factory=dict)

@@ -79,7 +79,8 @@ def smooth(
       model: the model, from `prepare`.
       batches: examples, as for `calibrate`.
       values: constants of the float graph by name; by default its own.
-      strength: in [0, 1]: 0 leaves the weights of all channels alike, 1 the activations.
+      strength: the exponent of activations, in [0, 1]: 0 makes the weights of all channels equally
+        large, 1 the activations.
       allow_nan: takes examples with NaN or infinities.
 
     Returns:
