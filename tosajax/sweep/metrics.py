@@ -132,7 +132,7 @@ def top_k(k: int, output: int = 0) -> Metric:
     """The share of examples whose label is among the k highest scores; first ones win ties.
 
     Args:
-      k: the number of classes that count, at least 1.
+      k: how many of the highest scores count, at least 1.
       output: the index of the output with the scores. Labels are integers from 0, below the number
         of scores.
 
