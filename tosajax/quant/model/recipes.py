@@ -141,7 +141,7 @@ def with_corrections(params: Params, wanted: Mapping[str, jax.Array]) -> Params:
 class Weight:
     """A constant, quantized; each value up or down by `params["rounding"]`, where it has some.
 
-    It is not `held`: products have their weights in memory anyway.
+    It is not `computed_once`: products have their weights in memory anyway.
     """
 
     tensor: str
