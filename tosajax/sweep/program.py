@@ -100,7 +100,7 @@ def _constants(graph: Graph) -> list[str]:
 
 
 def _with_inputs(graph: Graph, names: Sequence[str], constants: Mapping[str, Any]) -> Graph:
-    """The graph with the constants `names` as inputs, and with the values `constants` for others."""
+    """The graph with the constants `names` as inputs, and `constants` as values of others."""
     tensors = dict(graph.tensors)
     for name in names:
         tensors[name] = dataclasses.replace(tensors[name], values=None)
