@@ -153,7 +153,7 @@ def train(
     def loss(outputs: tuple[jax.Array, ...], labels: jax.Array) -> jax.Array:
         return optax.softmax_cross_entropy_with_integer_labels(outputs[0], labels).mean()
 
-    found = tq.fit(
+    result = tq.fit(
         model,
         params,
         batches(split, size, steps, seed),
@@ -164,7 +164,7 @@ def train(
         penalty=penalty,
         derive=derive,
     )
-    return found.params
+    return result.params
 
 
 def accuracy(

@@ -90,8 +90,8 @@ def main() -> int:
     net = trained(split, 2 * chosen.float_steps)
     share = jax_chain.accuracy(run(net, split.test_images), split.test_labels)
     print(f"float {100 * share:.2f} %")
-    kept = jax_chain.quantized(net, None, split.test_images[0], run, split, chosen)
-    return 0 if kept and share > 0.85 else 1
+    passes = jax_chain.quantized(net, None, split.test_images[0], run, split, chosen)
+    return 0 if passes and share > 0.85 else 1
 
 
 if __name__ == "__main__":

@@ -68,8 +68,8 @@ def main() -> int:
     def run(net: Cnn, images: Any) -> Any:
         return net(images)
 
-    kept = jax_chain.quantized(net, None, split.test_images[:1], run, split, chosen)
-    return 0 if kept and share > 0.9 else 1
+    passes = jax_chain.quantized(net, None, split.test_images[:1], run, split, chosen)
+    return 0 if passes and share > 0.9 else 1
 
 
 if __name__ == "__main__":

@@ -64,8 +64,8 @@ def train(net: keras.Model, split: digits.Split, steps: int) -> None:
 
     groups = net.trainable_variables, net.non_trainable_variables
     start, state = ([jnp.asarray(v.value) for v in variables] for variables in groups)
-    found = jax_chain.trained(loss, start, state, split, steps)
-    for variables, arrays in zip(groups, found, strict=True):
+    final = jax_chain.trained(loss, start, state, split, steps)
+    for variables, arrays in zip(groups, final, strict=True):
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
 
@@ -94,8 +94,8 @@ def main() -> int:
             variable.assign(params[variable.path])
         return net(images)
 
-    kept = jax_chain.quantized(apply, params, split.test_images[:1], run, split, chosen)
-    return 0 if kept and share > 0.9 else 1
+    passes = jax_chain.quantized(apply, params, split.test_images[:1], run, split, chosen)
+    return 0 if passes and share > 0.9 else 1
 
 
 if __name__ == "__main__":

@@ -38,16 +38,16 @@ def main() -> int:
     images = np.load(DATA / "digits_test" / "inputs_0.npy")[:64]
     missed = 0
     for kind, bad, node in _damages(good, quick):
-        found = compare(bad, good, images, local=True)
-        worst = found.worst
+        comparison = compare(bad, good, images, local=True)
+        worst = comparison.worst
         if worst is None:
             print(f"{kind} in {node.title}: no tensor differs on these images")
             missed += 1
             continue
-        apparent = min(found.rows, key=lambda row: row.total.sqnr)
+        apparent = min(comparison.rows, key=lambda row: row.total.sqnr)
         right = worst.tensor == node.outputs[0]
         missed += not right
-        print(f"{kind} in {node.title}: the output has {found.outputs[-1].total.sqnr:.1f} dB")
+        print(f"{kind} in {node.title}: the output has {comparison.outputs[-1].total.sqnr:.1f} dB")
         print(f"  looks worst: {apparent.title}")
         print(f"  is worst:    {worst.title}{'' if right else ', WRONG'}")
     print("every damaged layer was named" if not missed else f"{missed} were not named")

@@ -52,11 +52,11 @@ def main() -> int:
     split = split._replace(
         train_images=changed(split.train_images), test_images=changed(split.test_images)
     )
-    kept = [
+    passes = [
         fine_tuned("W4A4 of our own", *own_file(quick), split, quick, 0.78 if quick else 0.80),
         fine_tuned("ExecuTorch's a8w8", *exported_file(), split, quick, 0.80),
     ]
-    return 0 if all(kept) else 1
+    return 0 if all(passes) else 1
 
 
 def own_file(quick: bool) -> tuple[tosajax.Graph, float, int]:

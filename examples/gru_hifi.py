@@ -190,10 +190,10 @@ def accuracy(scores: Any, labels: np.ndarray) -> float:
 def converted(form: Format, model: Model, words: Words) -> tuple[float, bool]:
     """The accuracy on the DSP, and whether its integers equal those of training."""
     features = training.quantize(words.features, IO, np.int16).q
-    found = np.asarray(deployed(form, model)(features))
+    scores = np.asarray(deployed(form, model)(features))
     trained = jax.jit(jax.vmap(lambda m, x: trainable_scores(form, m, x), (None, 0)))
-    same = np.array_equal(found * np.float32(2.0**-SCORE), trained(model, words.features))
-    return accuracy(found, words.labels), same
+    same = np.array_equal(scores * np.float32(2.0**-SCORE), trained(model, words.features))
+    return accuracy(scores, words.labels), same
 
 
 def main() -> int:

@@ -100,13 +100,13 @@ def quantized(
       Whether all integers are those of Arm's model, and what is read back computes the same.
     """
     images, labels = split.test_images, split.test_labels
-    kept = True
+    passes = True
     for weight, act in chosen.bits:
         spec = tq.QSpec(bits=weight, per_channel=True, narrow_range=True, observer=tq.mse())
         rules = [tq.rule(".*", weight=spec, act=tq.QSpec(bits=act, symmetric=False))]
         model = tq.prepare(fn, rules, example_args=(example,), params=params)
         start = tq.calibrate(model, [split.train_images[:128]])
-        found = tq.fit(
+        trained_params = tq.fit(
             model,
             start,
             digits.batches(split, 32, chosen.steps, seed=1),
@@ -115,11 +115,11 @@ def quantized(
             derive=model.readable,
         ).params
         apply = jax.jit(model.apply, static_argnames="mode")
-        scores = apply(found, images)[0]
+        scores = apply(trained_params, images)[0]
         checked = images[: chosen.checked]
-        equal = tq.check_bit_exact(model, found, checked, against="reference_model")
-        floats = apply(found, images, mode="float")[0]
-        back = run(model.pytree(found), images)
+        equal = tq.check_bit_exact(model, trained_params, checked, against="reference_model")
+        floats = apply(trained_params, images, mode="float")[0]
+        back = run(model.pytree(trained_params), images)
         error = float(jnp.abs(back - floats).max() / jnp.abs(floats).max())
         print(
             f"W{weight}A{act}: trained on integers {100 * accuracy(scores, labels):.2f} %, "
@@ -129,5 +129,5 @@ def quantized(
             f"      read back, in floats {100 * accuracy(back, labels):.2f} %, "
             f"within {error:.1e} of the graph"
         )
-        kept = kept and bool(equal) and error < 1e-4
-    return kept
+        passes = passes and bool(equal) and error < 1e-4
+    return passes

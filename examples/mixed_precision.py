@@ -87,8 +87,8 @@ def main() -> int:
     print(digits.interval(after, len(test[1])))
     same = tq.check_bit_exact(model, params, checked)
     print(f"against Arm's model: {same}")
-    kept = share >= 0.96 and after >= 0.96 and mean <= (4 if quick else 3)
-    return 0 if kept and equal and same else 1
+    passes = share >= 0.96 and after >= 0.96 and mean <= (4 if quick else 3)
+    return 0 if passes and equal and same else 1
 
 
 def _rules(*, learned: bool) -> list[tq.Rule]:

@@ -65,9 +65,9 @@ def main() -> int:
     equal = tq.check_bit_exact(narrow, learned, checked)
     print(f"against Arm's model      {equal}")
 
-    kept = reference >= 0.97 if quick else reference >= 0.975
-    kept = kept and eight >= reference - 0.005 and rounded >= reference - 0.015
-    return 0 if kept and equal else 1
+    passes = reference >= 0.97 if quick else reference >= 0.975
+    passes = passes and eight >= reference - 0.005 and rounded >= reference - 0.015
+    return 0 if passes and equal else 1
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def main() -> int:
     promised = {(2, 2): PROMISED[2, 2] - 0.01} if quick else PROMISED
 
     graphs = [digits.trained_float(split, seed=s, steps=600 if quick else 1500) for s in seeds]
-    kept = True
+    passes = True
     for (weight_bits, act_bits), least in promised.items():
         model = tq.prepare(graphs[0], digits.rules(weight_bits, act_bits))
         before, after, params = [], [], {}
@@ -66,8 +66,8 @@ def main() -> int:
             f"W{weight_bits}A{act_bits}  calibrated {100 * np.mean(before):.2f} %  "
             f"trained {digits.interval(mean, len(test[1]))} ({each})  {equal}"
         )
-        kept = kept and mean >= least and bool(equal)
-    return 0 if kept else 1
+        passes = passes and mean >= least and bool(equal)
+    return 0 if passes else 1
 
 
 if __name__ == "__main__":

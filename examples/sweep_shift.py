@@ -73,18 +73,18 @@ def main() -> int:
     graph = tosajax.load(DATA / "et_digits_cnn_a8w8" / "model.tosa")
     images = np.load(DATA / "digits_test" / "inputs_0.npy")
     labels = np.load(DATA / "digits_test" / "labels.npy")
-    found = layers(graph)
-    settings = [scaled(graph, names, o) for names in found.values() for o in octaves]
+    by_layer = layers(graph)
+    settings = [scaled(graph, names, o) for names in by_layer.values() for o in octaves]
     # Every setting names every array, so settings differ in values alone.
-    plain = {n: graph.tensors[n].values for names in found.values() for n in names}
+    plain = {n: graph.tensors[n].values for names in by_layer.values() for n in names}
     settings = [{**plain, **setting} for setting in settings]
     sweep = Sweep(graph, (images, labels), ["accuracy"], settings)
     started = time.perf_counter()
     rows = sweep.run()
     seconds = time.perf_counter() - started
-    table = np.asarray([row["accuracy"] for row in rows]).reshape(len(found), len(octaves))
+    table = np.asarray([row["accuracy"] for row in rows]).reshape(len(by_layer), len(octaves))
     print("scale".ljust(34) + "".join(f"{2.0**o:8.3g}" for o in octaves))
-    for name, line in zip(found, table, strict=True):
+    for name, line in zip(by_layer, table, strict=True):
         print(name[:33].ljust(34) + "".join(f"{100 * accuracy:7.1f}%" for accuracy in line))
     compilations = sweep.compilations
     print(

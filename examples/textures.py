@@ -104,9 +104,9 @@ def _render(rng: np.random.Generator, shape: np.ndarray, wavelength: np.ndarray)
         behind = one * coarse + two * fine - half
         before = three * stripes + half
         plane[:] = (0.5 + mean + behind + inside * (before - behind)) * light
-    found = np.moveaxis(planes, 0, -1).copy()
-    found += rng.standard_normal(found.shape, np.float32) * np.float32(_NOISE)
-    return (np.clip(found, 0, 1) * np.float32(255) + np.float32(0.5)).astype(np.uint8)
+    images = np.moveaxis(planes, 0, -1).copy()
+    images += rng.standard_normal(images.shape, np.float32) * np.float32(_NOISE)
+    return (np.clip(images, 0, 1) * np.float32(255) + np.float32(0.5)).astype(np.uint8)
 
 
 def _inside(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray:
@@ -117,11 +117,11 @@ def _inside(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray:
     along, across = (f(angle)[:, None] / size[:, None] for f in (np.cos, np.sin))
     u = _outer(x * along, y * across)
     v = _outer(-x * across, y * along)
-    found = np.empty_like(u)
+    distances = np.empty_like(u)
     for index, distance in enumerate(_DISTANCES):
         rows = shape == index
-        found[rows] = distance(u[rows], v[rows])
-    return np.clip(0.5 - found * size[:, None, None].astype(np.float32), 0, 1)
+        distances[rows] = distance(u[rows], v[rows])
+    return np.clip(0.5 - distances * size[:, None, None].astype(np.float32), 0, 1)
 
 
 # How far outside of a shape of about size 1 points are, negative inside, each of its kind.
@@ -170,9 +170,9 @@ def _slope(rng: np.random.Generator, height: np.ndarray) -> np.ndarray:
 
 def _color(rng: np.random.Generator, count: int, size: float) -> np.ndarray:
     """Differences of color in any direction, of about this root mean square; [3, count]."""
-    found = rng.normal(size=(count, 3))
-    found *= np.sqrt(3) / np.linalg.norm(found, axis=1, keepdims=True)
-    return (found * size * rng.uniform(0.75, 1.25, (count, 1))).astype(np.float32).T
+    offsets = rng.normal(size=(count, 3))
+    offsets *= np.sqrt(3) / np.linalg.norm(offsets, axis=1, keepdims=True)
+    return (offsets * size * rng.uniform(0.75, 1.25, (count, 1))).astype(np.float32).T
 
 
 def _axis() -> np.ndarray:

@@ -78,16 +78,16 @@ def load(
 ) -> Graph:
     """Reads a graph from a file or the bytes of one, in any format that has TOSA in it.
 
-    The content shows which: `.tosa` files and their JSON form, MLIR text and bytecode of the
-    `tosa` dialect, SPIR-V graph modules, VGF. Graphs of TOSA before 1.0 are made graphs of 1.0.1;
-    `Graph.source` has the format, and what was rewritten.
+    The content shows which: `.tosa` files and their JSON form, MLIR text and bytecode of the `tosa`
+    dialect, SPIR-V graph modules, VGF. Graphs of TOSA before 1.0 are rewritten as 1.0.1;
+    `Graph.source` has the format and the rewrites.
 
     Args:
       path_or_bytes: a path, or the content of a file.
       batch: size of the inputs' first dimension where the file leaves it open (-1).
-      function: which of several in the file; by default the only one, or `main`.
-      constants: of a SPIR-V module, by number, which are outside of it; by default those of the
-        `.npz` file beside it.
+      function: the name of one of several in the file; by default the only one, or `main`.
+      constants: the constants of a SPIR-V module that are outside of it, by number; by default from
+        the `.npz` file beside it.
 
     Raises:
       FormatError: the content is not a well-formed file.
@@ -116,9 +116,9 @@ def load(
 
 def __getattr__(name: str) -> Any:
     if name in _SOURCE_OF:
-        found = getattr(importlib.import_module(f"tosajax.{_SOURCE_OF[name]}"), name)
-        globals()[name] = found
-        return found
+        value = getattr(importlib.import_module(f"tosajax.{_SOURCE_OF[name]}"), name)
+        globals()[name] = value
+        return value
     if not name.startswith("_") and importlib.util.find_spec(f"tosajax.{name}") is not None:
         return importlib.import_module(f"tosajax.{name}")
     raise AttributeError(f"module 'tosajax' has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """Values of a block-scaled tensor: elements, and one scale for each block of them.
 
 The number that an element stands for is the element times its block's scale. Blocks lie along the
-innermost axis. TOSA 1.0 has no block-scaled type; TOSA 1.1 has those of OCP MX.
+innermost axis. TOSA 1.0 has no block-scaled type; TOSA 1.1 has the types of OCP MX.
 """
 
 from __future__ import annotations

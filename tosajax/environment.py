@@ -11,7 +11,7 @@ def switch(name: str) -> bool | None:
     Raises:
       ValueError: it is neither.
     """
-    found = os.environ.get(name)
-    if found not in ("0", "1", None):
-        raise ValueError(f"the environment variable {name} is {found!r}, expected 0 or 1")
-    return None if found is None else found == "1"
+    value = os.environ.get(name)
+    if value not in ("0", "1", None):
+        raise ValueError(f"the environment variable {name} is {value!r}, expected 0 or 1")
+    return None if value is None else value == "1"

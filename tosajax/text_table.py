@@ -15,9 +15,9 @@ class Column(NamedTuple):
 
     Args:
       head: its title.
-      least: characters that it may be shortened to, in the middle; None for all of them.
+      least: the fewest characters that it may be shortened to, in the middle; None for all of them.
       drop: columns are left out where there is no room, the highest first; 0 stays.
-      right: whether it is of numbers.
+      right: whether to align right, as numbers.
     """
 
     head: str

@@ -17,9 +17,12 @@ MUTANTS = [
         "lowering/control_flow.py",
         "lowering/test_control_flow.py lowering/test_unpredictable.py",
         {
-            "_either": [left("|", 0), right("|", 1)],
-            "_with_flags": [change("_either()", "flags")],
-            "while_loop_step": [change("_either()", "flags", 0), change("_either()", "flags", 1)],
+            "_merged_flags": [left("|", 0), right("|", 1)],
+            "_with_flags": [change("_merged_flags()", "flags")],
+            "while_loop_step": [
+                change("_merged_flags()", "flags", 0),
+                change("_merged_flags()", "flags", 1),
+            ],
         },
     ),
     *mutants(

@@ -102,7 +102,7 @@ MUTANTS = [
         "lowering/test_chains.py",
         {
             "_continues": [condition("False", 0), left("and", 0), left("and", 1), right("and", 1)],
-            "_images": [condition("False", 1), condition("True", 0)],
+            "_batch_size": [condition("False", 1), condition("True", 0)],
         },
     ),
     *mutants(
@@ -379,7 +379,7 @@ MUTANTS = [
         {
             "find_additions": [condition("True", 0), condition("True", 1), left("and", 0)],
             "_is_of_equal_shapes": [change(">=", "<=")],
-            "_scales": [left("and"), right("and")],
+            "_is_scaling": [left("and"), right("and")],
         },
     ),
     *mutants(

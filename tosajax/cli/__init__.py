@@ -117,13 +117,13 @@ def _examples(lines: Sequence[str]) -> str:
     return "\n  tosajax ".join([_EXAMPLES, *lines])
 
 
-def _add_model(command: argparse.ArgumentParser, told: str | None) -> None:
+def _add_model(command: argparse.ArgumentParser, help_text: str | None) -> None:
     """Adds the input of a command: a graph's file, unless its module describes another input."""
     file = (
         "a TOSA file (.tosa, .json), MLIR (text or bytecode), SPIR-V or VGF; - for standard input"
     )
-    command.add_argument("model", help=told or file)
-    if told is None:
+    command.add_argument("model", help=help_text or file)
+    if help_text is None:
         which = "which of several in the file (the only one, or main)"
         command.add_argument("--function", metavar="NAME", help=which)
 

@@ -130,10 +130,10 @@ def files_of(arguments: argparse.Namespace, forms: Mapping[str, str]) -> dict[st
     return files
 
 
-def write(found: object, files: Mapping[str, str], **options: Mapping[str, Any]) -> None:
+def write(results: object, files: Mapping[str, str], **options: Mapping[str, Any]) -> None:
     """Writes a result in each format; `options` are arguments of its methods, by format."""
     for form, path in files.items():
-        getattr(found, f"to_{form}")(path, **options.get(form, {}))
+        getattr(results, f"to_{form}")(path, **options.get(form, {}))
 
 
 def load(arguments: argparse.Namespace) -> Graph:
@@ -156,17 +156,17 @@ def load(arguments: argparse.Namespace) -> Graph:
     return _with_scales(graph, arguments)
 
 
-def standard_input(what: str) -> bytes:
+def standard_input(name: str) -> bytes:
     """Reads all bytes of standard input, which is possible only once.
 
     Raises:
       ValueError: it has been read already, or is a terminal.
     """
     if sys.stdin is None or sys.stdin.isatty():
-        raise ValueError(f"{what} is to come from standard input, which is a terminal")
+        raise ValueError(f"{name} is to come from standard input, which is a terminal")
     content = sys.stdin.buffer.read()
     if not content:
-        raise ValueError(f"{what} is to come from standard input, which is empty, or read already")
+        raise ValueError(f"{name} is to come from standard input, which is empty, or read already")
     return content
 
 
@@ -175,16 +175,16 @@ def arrays(paths: Sequence[str] | None) -> list[np.ndarray]:
     from tosajax.arguments.arrays import load_array
     from tosajax.report import FormatError
 
-    found = []
+    loaded = []
     for path in paths or ():
         if path != STDIN:
-            found.append(load_array(path, mapped=True))
+            loaded.append(load_array(path, mapped=True))
             continue
         try:
-            found.append(load_array(standard_input("an input")))
+            loaded.append(load_array(standard_input("an input")))
         except FormatError as error:
             raise FormatError(f"standard input: {error}") from None
-    return found
+    return loaded
 
 
 def quantization(text: str) -> tuple[float, int]:
@@ -204,29 +204,31 @@ def _with_scales(graph: Graph, arguments: argparse.Namespace) -> Graph:
 
     from tosajax.graph import Quantization
 
-    found = dict(graph.quantization)
+    quantization = dict(graph.quantization)
     if path := getattr(arguments, "scales", None):
         from tosajax.compare.model_scales import scales_of_model
 
-        found |= scales_of_model(path, graph)
+        quantization |= scales_of_model(path, graph)
     for option, tensors in (("input", graph.input_tensors), ("output", graph.output_tensors)):
-        given = getattr(arguments, f"{option}_quant", None) or ()
-        given = [given] if isinstance(given, tuple) and given else given
-        if given and len(given) != len(tensors):
+        pairs = getattr(arguments, f"{option}_quant", None) or ()
+        pairs = [pairs] if isinstance(pairs, tuple) and pairs else pairs
+        if pairs and len(pairs) != len(tensors):
             names = ", ".join(t.name for t in tensors)
             raise ValueError(
-                f"{len(given)} --{option}-quant, the graph has {len(tensors)} {option}s ({names})"
+                f"{len(pairs)} --{option}-quant, the graph has {len(tensors)} {option}s ({names})"
             )
-        for tensor, (scale, zero_point) in zip(tensors, given, strict=False):
+        for tensor, (scale, zero_point) in zip(tensors, pairs, strict=False):
             if not tensor.dtype.is_integer:
                 raise ValueError(f"--{option}-quant of {tensor.name!r}, which is {tensor}")
-            found[tensor.name] = Quantization((scale,), (zero_point,))
-            if not found[tensor.name].fits(tensor):
+            quantization[tensor.name] = Quantization((scale,), (zero_point,))
+            if not quantization[tensor.name].fits(tensor):
                 raise ValueError(
                     f"--{option}-quant {scale},{zero_point}: {tensor.name!r} is {tensor}, which "
                     "does not hold that zero point"
                 )
-    return graph if found == graph.quantization else dataclasses.replace(graph, quantization=found)
+    if quantization == graph.quantization:
+        return graph
+    return dataclasses.replace(graph, quantization=quantization)
 
 
 def regex(text: str) -> str:

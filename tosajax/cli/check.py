@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write every finding as JSON")
 
 
-def _plain(report: tosajax.Report) -> dict[str, Any]:
+def _json_report(report: tosajax.Report) -> dict[str, Any]:
     """All findings, as JSON values."""
     findings = [dataclasses.asdict(f) | {"verdict": f.verdict.name} for f in report.findings]
     return {
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     graph = tosajax.bind(load(arguments), batch=arguments.batch)
     report = tosajax.validate(graph, arguments.target)
     if arguments.json:
-        write_json(arguments.json, _plain(report))
+        write_json(arguments.json, _json_report(report))
     text = str(report) if arguments.verbose else report.brief()
     if report.findings:
         print(text)

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     files = files_of(arguments, _FORMS)
     graph = load(arguments)
-    found = compare(
+    comparison = compare(
         graph,
         _references.reference(arguments.against),
         *arrays(arguments.input),
@@ -82,7 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
         clip=arguments.clip,
         progress=progress,
     )
-    found = dataclasses.replace(found, names=(arguments.model, " ".join(arguments.against)))
-    write(found, files, html={"command": arguments.line}, model_explorer={"graph": graph})
-    print(found.table(screen_width(arguments)))
-    return 0 if found else 1
+    comparison = dataclasses.replace(
+        comparison, names=(arguments.model, " ".join(arguments.against))
+    )
+    write(comparison, files, html={"command": arguments.line}, model_explorer={"graph": graph})
+    print(comparison.table(screen_width(arguments)))
+    return 0 if comparison else 1

@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     fits = graph.is_dynamic or any(carries_batch(t) for t in graph.input_tensors)
     executable = tosajax.compile(graph, batch=arguments.batch if fits else None)
     for tensor in (*graph.input_tensors, *graph.output_tensors):
-        if known := graph.quantization.get(tensor.name):
-            print(f"{tensor.name}: {tensor}, {known}")
+        if quantization := graph.quantization.get(tensor.name):
+            print(f"{tensor.name}: {tensor}, {quantization}")
     print(executable.explain().cost.table(screen_width(arguments)))
     return 0

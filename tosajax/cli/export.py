@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tosajax import io
 
     io.check_path(arguments.output)
-    function = _found(arguments.model)
+    function = _imported(arguments.model)
     params = None if arguments.params is None else _params(arguments.params)
     seed = arguments.check
     inputs = arguments.input if seed is None else _random(arguments.input, seed)
@@ -93,11 +93,11 @@ def _input(text: str) -> jax.ShapeDtypeStruct:
     from tosajax.from_jax.values import ARRAY_TYPES
 
     types = {_short(dtype): held for dtype, held in ARRAY_TYPES.items() if dtype is not DType.INT48}
-    found = _INPUT.fullmatch(text.replace(" ", ""))
-    if found is None or found[1] not in types:
+    match = _INPUT.fullmatch(text.replace(" ", ""))
+    if match is None or match[1] not in types:
         wanted = f"expected f32[1,32,32,3]; types are {', '.join(types)}"
         raise argparse.ArgumentTypeError(f"{text!r}, {wanted}")
-    return jax.ShapeDtypeStruct(tuple(int(n) for n in found[2].split(",") if n), types[found[1]])
+    return jax.ShapeDtypeStruct(tuple(int(n) for n in match[2].split(",") if n), types[match[1]])
 
 
 def _short(dtype: DType) -> str:
@@ -105,24 +105,24 @@ def _short(dtype: DType) -> str:
     return dtype.name.lower().replace("fp", "f").replace("int", "i")
 
 
-def _found(path: str) -> Any:
+def _imported(path: str) -> Any:
     """The object MODULE:NAME; modules of the working directory can be imported."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise ValueError(f"{path!r}, expected package.module:name")
     if "" not in sys.path:
         sys.path.insert(0, "")
-    found = importlib.import_module(module)
+    value = importlib.import_module(module)
     for part in name.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"{path}: {found!r} has no {part!r}")
-        found = getattr(found, part)
-    return found
+        if not hasattr(value, part):
+            raise ValueError(f"{path}: {value!r} has no {part!r}")
+        value = getattr(value, part)
+    return value
 
 
 def _params(path: str) -> Any:
-    found = _found(path)
-    return found() if inspect.isfunction(found) else found
+    value = _imported(path)
+    return value() if inspect.isfunction(value) else value
 
 
 def _random(inputs: list[jax.ShapeDtypeStruct], seed: int) -> list[np.ndarray]:

@@ -38,7 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
     rows += [("input", _described(t, loaded)) for t in loaded.input_tensors]
     rows += [("output", _described(t, loaded)) for t in loaded.output_tensors]
     variables = declared_variables(loaded)
-    rows += [("variable", f"{name}: {t}") for name, found in variables.items() for t in found]
+    rows += [
+        ("variable", f"{name}: {t}")
+        for name, declarations in variables.items()
+        for t in declarations
+    ]
     if loaded.quantization:
         rows.append(("scales", f"of {len(loaded.quantization)} tensors"))
     if report.errors:
@@ -57,8 +61,8 @@ def _file(model: str) -> str:
 
 
 def _described(tensor: Tensor, graph: Graph) -> str:
-    known = graph.quantization.get(tensor.name)
-    return f"{tensor.name}: {tensor}" + (f", {known}" if known else "")
+    quantization = graph.quantization.get(tensor.name)
+    return f"{tensor.name}: {tensor}" + (f", {quantization}" if quantization else "")
 
 
 def _figures(graph: Graph, report: tosajax.Report) -> Iterator[tuple[str, str]]:
@@ -68,11 +72,11 @@ def _figures(graph: Graph, report: tosajax.Report) -> Iterator[tuple[str, str]]:
     yield "TOSA", str(report.version)
     yield "needs", " + ".join(report.needs or ())
     yield "nodes", f"{sum(figures.operators.values()):,}"
-    yield "operators", _counted(figures.operators)
-    yield "tensors", _counted(figures.dtypes)
+    yield "operators", _counts_text(figures.operators)
+    yield "tensors", _counts_text(figures.dtypes)
     yield "parameters", f"{figures.parameters:,} ({bytes_in_words(figures.parameter_bytes)})"
     yield "MACs", f"{figures.macs:,}"
 
 
-def _counted(counts: dict[str, int]) -> str:
+def _counts_text(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())

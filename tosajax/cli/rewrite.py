@@ -51,10 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("nothing to rewrite: give --rounding, --scale, --bits or another option")
     tosajax.validate(after).raise_errors()
     tosajax.save(after, arguments.output)
-    found = ", ".join(_changes(before, after))
-    if not found:
+    changes = ", ".join(_changes(before, after))
+    if not changes:
         warnings.warn("the graph was like this before: nothing has changed", stacklevel=1)
-    print(f"{arguments.output}: {len(after.nodes)} nodes{', ' if found else ''}{found}")
+    print(f"{arguments.output}: {len(after.nodes)} nodes{', ' if changes else ''}{changes}")
     return 0
 
 
@@ -86,8 +86,8 @@ def _changes(before: Graph, after: Graph) -> Iterator[str]:
         "changed": [new[key] for key in both if old[key] != new[key]],
         "gone": [old[key] for key in old.keys() - new.keys()],
     }
-    for kind, found in kinds.items():
-        counts = Counter(node.op for node, _ in found if node.inputs)
+    for kind, nodes in kinds.items():
+        counts = Counter(node.op for node, _ in nodes if node.inputs)
         yield from (f"{count} {op} {kind}" for op, count in sorted(counts.items()))
     constants = sorted(node.outputs[0] for node, _ in kinds["changed"] if not node.inputs)
     if constants:

@@ -37,8 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     named: dict[str, list[str]] = {}
     for text in arguments.against:
-        name, equals, what = text.partition("=")
-        named.setdefault(name, []).append(what if equals else text)
+        name, equals, reference = text.partition("=")
+        named.setdefault(name, []).append(reference if equals else text)
     table = which_rounding(
         load(arguments),
         {name: _references.reference(texts) for name, texts in named.items()},

@@ -77,13 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_counts(graph: Graph, arguments: argparse.Namespace) -> None:
     """Checks the numbers of files before any work is done."""
-    for what, given, wanted in (
+    for option, files, wanted in (
         ("--input", arguments.input, graph.inputs),
         ("--output", arguments.output, graph.outputs),
     ):
-        if len(given) != len(wanted):
+        if len(files) != len(wanted):
             names = ", ".join(wanted)
-            raise ValueError(f"{len(given)} {what}, the graph has {len(wanted)} ({names})")
+            raise ValueError(f"{len(files)} {option}, the graph has {len(wanted)} ({names})")
 
 
 def _check_path(path: str) -> None:

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     graph = load(arguments)
     if path is None:
-        print(_for_output(graph_text(graph, screen_width(arguments))))
+        print(_encodable(graph_text(graph, screen_width(arguments))))
         return 0
     is_page = Path(path).suffix == ".html"
     write_text(path, graph_page(graph, arguments.line) if is_page else graph_svg(graph))
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _for_output(text: str) -> str:
+def _encodable(text: str) -> str:
     """The text with characters that standard output can encode."""
     encoding = sys.stdout.encoding or "utf-8"
     try:

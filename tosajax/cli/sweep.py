@@ -68,9 +68,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--labels", metavar="Y.npy", help="an integer for each example")
     parser.add_argument("--reference", metavar="R.npy", help="outputs to compare with")
-    for name, kind, what in _AXES:
+    for name, kind, help_text in _AXES:
         metavar = "MODE" if kind is str else "N"
-        parser.add_argument(option(name), type=kind, nargs="+", metavar=metavar, help=what)
+        parser.add_argument(option(name), type=kind, nargs="+", metavar=metavar, help=help_text)
     parser.add_argument(
         "--one-layer", action="store_true",
         help="give the bits to one layer after the other, and the others theirs",
@@ -131,11 +131,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         print(sweep.plan())
         return 0
-    found = sweep.run(progress=True)
-    about = _about(arguments)
-    write(found, files, html={"cost": arguments.cost, "about": about, "command": arguments.line})
-    print(found.table(screen_width(arguments)))
-    return 1 if len(found.errors) == len(found) else 0
+    results = sweep.run(progress=True)
+    about = _file_names(arguments)
+    write(results, files, html={"cost": arguments.cost, "about": about, "command": arguments.line})
+    print(results.table(screen_width(arguments)))
+    return 1 if len(results.errors) == len(results) else 0
 
 
 def _check_cost(arguments: argparse.Namespace) -> None:
@@ -171,27 +171,27 @@ def _one_layer(graph: Graph, axes: Mapping[str, Sequence[Any]]) -> Space:
 
     if not axes or any(isinstance(v, Mapping) for values in axes.values() for v in values):
         raise ValueError("--one-layer: give --weight-bits or --act-bits as numbers")
-    found = Space(({},))
+    space = Space(({},))
     tensors: dict[str, Tensors] = {"weight_bits": "weights", "act_bits": "activations"}
     for name, values in axes.items():
         names = layers(graph, tensors[name])
         if not names:
             raise ValueError(f"--one-layer: no layer of the graph has {tensors[name]} of integers")
-        found += one_at_a_time(name, names, values)
-    return found
+        space += one_at_a_time(name, names, values)
+    return space
 
 
 def _model(arguments: argparse.Namespace, data: Data) -> tuple[Graph, Any]:
     """The graph; and the scales of its inputs, if the data are real and the file has scales."""
     graph = load(arguments)
-    known = [graph.quantization.get(t.name) for t in graph.input_tensors]
+    scales = [graph.quantization.get(t.name) for t in graph.input_tensors]
     is_real = any(x.dtype.kind == "f" for x in data.first().inputs)
-    if arguments.input_quant is None and is_real and any(known):
-        return graph, [q.of_all if q else None for q in known]
+    if arguments.input_quant is None and is_real and any(scales):
+        return graph, [q.of_all if q else None for q in scales]
     return graph, arguments.input_quant
 
 
-def _about(arguments: argparse.Namespace) -> dict[str, str]:
+def _file_names(arguments: argparse.Namespace) -> dict[str, str]:
     """The names of a sweep's files, for its page."""
     names = ("model", "data", "labels", "reference")
     return {name: path for name in names if (path := getattr(arguments, name)) is not None}

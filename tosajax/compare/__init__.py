@@ -1,7 +1,7 @@
 """Compares two programs tensor by tensor, to find the first layer that differs.
 
-found = compare(graph, "reference_model", images)
-print(found.first_divergent)
+comparison = compare(graph, "reference_model", images)
+print(comparison.first_divergent)
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ class Stored(NamedTuple):
           ValueError: the numbers contradict each other; see `Quantization`.
         """
         moved = 1 << (self.dtype.bits - 1) if self.is_unsigned and not unsigned else 0
-        found = Quantization(tuple(scales), tuple(z - moved for z in zero_points), tuple(axes))
-        return found if self.dtype is tensor.dtype and found.fits(tensor) else None
+        own = Quantization(tuple(scales), tuple(z - moved for z in zero_points), tuple(axes))
+        return own if self.dtype is tensor.dtype and own.fits(tensor) else None
 
 
 def table(kind: str, /, **fields: Type) -> Table:
@@ -69,7 +69,7 @@ def identifier_of(path: str | os.PathLike[str]) -> bytes:
 
 
 def read(
-    path: str | os.PathLike[str], identifier: bytes, what: str, root: Table, field: str
+    path: str | os.PathLike[str], identifier: bytes, kind: str, root: Table, field: str
 ) -> Sequence[Fields]:
     """Reads a list in the root table of a file; () if the file does not have it.
 
@@ -78,7 +78,7 @@ def read(
       OSError: the file cannot be read.
     """
     if identifier_of(path) != identifier:
-        raise FormatError(f"{path} is not {what}")
+        raise FormatError(f"{path} is not {kind}")
     try:
         return flatbuffer.decode(memoryview(Path(path).read_bytes()), root, (field,))[field] or ()
     except (FormatError, UnsupportedError) as error:

@@ -132,8 +132,8 @@ class Comparison:
     def worst(self) -> Row | None:
         """The row with the lowest SQNR: of `local` if it was measured, else of `total`."""
         measured = [(r.local or r.total, r) for r in self.rows]
-        found = [(m.sqnr, r) for m, r in measured if m.mismatches]
-        return min(found, key=lambda pair: pair[0])[1] if found else None
+        differing = [(m.sqnr, r) for m, r in measured if m.mismatches]
+        return min(differing, key=lambda pair: pair[0])[1] if differing else None
 
     @property
     def outputs(self) -> tuple[Row, ...]:
@@ -175,23 +175,25 @@ class Comparison:
 
     def _top_1(self) -> list[str]:
         """A line for each output of scores: the number of examples with the same argmax."""
-        found = []
+        lines = []
         for row in self.outputs:
             if (same := row.total.same_top) is not None:
                 share = 100 * same / self.examples
-                found.append(
+                lines.append(
                     f"same argmax of {html.quoted(row.tensor)}: {same} of {self.examples} examples "
                     f"({share:.4g} %)"
                 )
-        return found
+        return lines
 
     def _summary(self) -> str:
         equal = sum(not r.total.mismatches for r in self.rows)
         within = sum(r.is_within for r in self.rows)
-        found = f"{equal} of {len(self.rows)} tensors are equal"
+        sentence = f"{equal} of {len(self.rows)} tensors are equal"
         if within > equal:
-            found = f"{within} of {len(self.rows)} tensors are within tolerance, {equal} are equal"
-        return f"{found}, on {self.examples} examples"
+            sentence = (
+                f"{within} of {len(self.rows)} tensors are within tolerance, {equal} are equal"
+            )
+        return f"{sentence}, on {self.examples} examples"
 
     def __repr__(self) -> str:
         differ = sum(r.total.mismatches > 0 for r in self.rows)
@@ -210,7 +212,7 @@ class Comparison:
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A flat dictionary of Python values for each tensor, without the histograms."""
-        return [_plain(row, histograms=False) for row in self.rows]
+        return [_row_values(row, histograms=False) for row in self.rows]
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Writes `to_rows` as CSV, atomically."""
@@ -222,7 +224,7 @@ class Comparison:
 
         Infinities and NaN, which JSON lacks, are the strings "inf", "-inf" and "nan".
         """
-        rows = [_plain(row, histograms=True) for row in self.rows]
+        rows = [_row_values(row, histograms=True) for row in self.rows]
         kinds = {h.kind for r in self.rows for h in _histograms(r.total).values()}
         content = {
             "examples": self.examples,
@@ -273,16 +275,16 @@ def _cells(row: Row, with_local: bool) -> list[str]:
         local = [f"{100 * row.local.share:.4f}", f"{row.local.sqnr:.1f}"]
     return [
         html.shortened(row.tensor, _NAME), row.operator, row.dtype, f"{m.elements:,}",
-        f"{100 * m.share:.4f}", _short(m.max_error), _short(m.mean_abs_error), f"{m.sqnr:.1f}",
+        f"{100 * m.share:.4f}", _brief(m.max_error), _brief(m.mean_abs_error), f"{m.sqnr:.1f}",
         f"{m.cosine:.5f}", *(local if with_local else ()), html.shortened(row.location, _NAME),
     ]  # fmt: skip
 
 
-def _short(value: float) -> str:
+def _brief(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) and abs(value) < 10**6 else f"{value:.3g}"
 
 
-def _plain(row: Row, *, histograms: bool) -> dict[str, Any]:
+def _row_values(row: Row, *, histograms: bool) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "tensor": row.tensor,
         "other": row.other,
@@ -294,9 +296,9 @@ def _plain(row: Row, *, histograms: bool) -> dict[str, Any]:
         "within": row.is_within,
         "allowed_error": row.allowed.error,
     }
-    plain |= _numbers(row.total, "")
+    plain |= _measured_values(row.total, "")
     if row.local:
-        plain |= _numbers(row.local, "local_")
+        plain |= _measured_values(row.local, "local_")
     if histograms:
         plain["histograms"] = {
             name: dataclasses.asdict(h) for name, h in _histograms(row.total).items()
@@ -304,7 +306,7 @@ def _plain(row: Row, *, histograms: bool) -> dict[str, Any]:
     return plain
 
 
-def _numbers(m: Measured, prefix: str) -> dict[str, Any]:
+def _measured_values(m: Measured, prefix: str) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for field in dataclasses.fields(m):
         value = getattr(m, field.name)

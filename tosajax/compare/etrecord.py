@@ -118,19 +118,19 @@ def _entries(entries: Sequence[zipfile.ZipInfo], path: str) -> list[zipfile.ZipI
     names = {entry.filename for entry in entries}
     if len(names) != len(entries):
         raise FormatError(f"{path}: the ETRecord is damaged: it has two members of one name")
-    found = [
+    programs = [
         entry
         for entry in entries
         if entry.filename + _ARRAYS in names or _EXPORTED.search(entry.filename)
     ]
-    if not found and _MARK not in names:
+    if not programs and _MARK not in names:
         raise FormatError(
             f"{path} is a ZIP archive without {_MARK} or an exported program: it is neither an "
             "ETRecord nor a .pt2 file"
         )
-    if not found:
+    if not programs:
         raise FormatError(f"{path}: the ETRecord holds no program")
-    return found
+    return programs
 
 
 def _programs(fields: Any) -> Iterator[Program]:
@@ -140,7 +140,9 @@ def _programs(fields: Any) -> Iterator[Program]:
     yield _program(module, nodes)
     for node in nodes:
         if node.kind == _DELEGATE:
-            text = next(filter(None, (given.get("as_string") for given in node.arguments)), None)
+            text = next(
+                filter(None, (argument.get("as_string") for argument in node.arguments)), None
+            )
             if text is not None:
                 yield from _programs(json.loads(text)["original_module"])
 
@@ -149,32 +151,32 @@ def _node(fields: Mapping[str, Any]) -> _Node:
     # "torch.ops.aten.add.Tensor", or "torch.ops.higher_order.executorch_call_delegate".
     *_, kind, overload = ["", *fields["target"].split(".")]
     kind = overload if kind == "higher_order" else kind
-    given = [argument["arg"] for argument in fields["inputs"]]
-    inputs = tuple(name for argument in given for name in _tensors(argument))
+    arguments = [argument["arg"] for argument in fields["inputs"]]
+    inputs = tuple(name for argument in arguments for name in _tensors(argument))
     outputs = tuple(name for result in fields["outputs"] for name in _tensors(result))
     source = (fields.get("metadata") or {}).get("from_node")
-    return _Node(kind, inputs, given, outputs, trace_of(_flat(source)))
+    return _Node(kind, inputs, arguments, outputs, trace_of(_unnested(source)))
 
 
-def _flat(text: str | None) -> list[Any]:
+def _unnested(text: str | None) -> list[Any]:
     """Unnests a `from_node` entry: the nodes that a node was lowered from, newest first."""
-    found, inner = [], json.loads(text) if text else None
+    levels, inner = [], json.loads(text) if text else None
     while inner:
-        found.append(inner[0])
+        levels.append(inner[0])
         inner = inner[0].get("from_node")
-    return found
+    return levels
 
 
 def _tensors(argument: Mapping[str, Any]) -> Iterator[str]:
     for kind, value in argument.items():
         if kind in ("as_tensor", "as_optional_tensor"):
-            yield from _named(value)
+            yield from _tensor_names(value)
         elif kind in ("as_tensors", "as_optional_tensors"):
-            for one in value:
-                yield from _named(one)
+            for tensor in value:
+                yield from _tensor_names(tensor)
 
 
-def _named(value: Mapping[str, Any]) -> Iterator[str]:
+def _tensor_names(value: Mapping[str, Any]) -> Iterator[str]:
     """Yields the name of a tensor; nothing for an optional tensor that is absent."""
     value = value.get("as_tensor", value)
     if isinstance(value.get("name"), str):
@@ -184,15 +186,15 @@ def _named(value: Mapping[str, Any]) -> Iterator[str]:
 def _program(module: Mapping[str, Any], nodes: Sequence[_Node]) -> Program:
     graph, signature = module["graph"], module["signature"]
     makers = {name: node for node in nodes for name in node.outputs}
-    known: dict[str, tuple[float, int, int]] = {}
+    quantized: dict[str, tuple[float, int, int]] = {}
     for node in nodes:
-        if node.kind in (_QUANTIZE, _DEQUANTIZE) and (numbers := _numbers(node)):
+        if node.kind in (_QUANTIZE, _DEQUANTIZE) and (numbers := _scale_constants(node)):
             name = node.outputs[0] if node.kind == _QUANTIZE else node.inputs[0]
-            known.setdefault(name, numbers)
+            quantized.setdefault(name, numbers)
     sizes, constants = graph["tensor_values"], _constants(signature, nodes)
     values = {
-        name: _value(name, numbers, _size(sizes.get(name)), makers, known, constants)
-        for name, numbers in known.items()
+        name: _value(name, numbers, _size(sizes.get(name)), makers, quantized, constants)
+        for name, numbers in quantized.items()
         if name not in constants
     }
     inputs = [s["user_input"]["arg"] for s in signature["input_specs"] if "user_input" in s]
@@ -200,7 +202,11 @@ def _program(module: Mapping[str, Any], nodes: Sequence[_Node]) -> Program:
     reads = {node.inputs[0]: node.outputs[0] for node in nodes if node.kind == _QUANTIZE}
     writes = {node.outputs[0]: node.inputs[0] for node in nodes if node.kind == _DEQUANTIZE}
     ends = [
-        tuple(name if name in values else beyond.get(name) for one in own for name in _tensors(one))
+        tuple(
+            name if name in values else beyond.get(name)
+            for specification in own
+            for name in _tensors(specification)
+        )
         for own, beyond in ((inputs, reads), (outputs, writes))
     ]
     return Program(values, ends[0], ends[1])
@@ -208,26 +214,26 @@ def _program(module: Mapping[str, Any], nodes: Sequence[_Node]) -> Program:
 
 def _constants(signature: Mapping[str, Any], nodes: Sequence[_Node]) -> set[str]:
     """The names of parameters, buffers, and tensors computed only from them."""
-    found = {
+    constants = {
         name
         for specification in signature["input_specs"]
-        for kind, one in specification.items()
+        for kind, details in specification.items()
         if kind != "user_input"
-        for name in _named(one.get("arg") or {})
+        for name in _tensor_names(details.get("arg") or {})
     }
     for node in nodes:
-        if node.inputs and found.issuperset(node.inputs):
-            found.update(node.outputs)
-    return found
+        if node.inputs and constants.issuperset(node.inputs):
+            constants.update(node.outputs)
+    return constants
 
 
-def _numbers(node: _Node) -> tuple[float, int, int] | None:
+def _scale_constants(node: _Node) -> tuple[float, int, int] | None:
     """Scale, zero point and type; None if they are not constants of the program."""
     _, scale, zero_point, _, _, kind = [*node.arguments, *[{}] * 6][:6]
-    found = scale.get("as_float"), zero_point.get("as_int"), kind.get("as_scalar_type")
-    if found[0] is None or not node.inputs or not node.outputs:
+    fields = scale.get("as_float"), zero_point.get("as_int"), kind.get("as_scalar_type")
+    if fields[0] is None or not node.inputs or not node.outputs:
         return None
-    number, zero, type_ = float(found[0]), int(found[1]), int(found[2])
+    number, zero, type_ = float(fields[0]), int(fields[1]), int(fields[2])
     if not 0 < number < math.inf:
         raise ValueError(f"the scale of {node.outputs[0]} is {number}, expected it to be positive")
     return number, zero, type_
@@ -235,9 +241,9 @@ def _numbers(node: _Node) -> tuple[float, int, int] | None:
 
 def _size(tensor: Mapping[str, Any] | None) -> int | None:
     """The number of elements; None if a dimension is open."""
-    sizes = [one.get("as_int") for one in tensor["sizes"]] if tensor else [None]
-    known = [size for size in sizes if size is not None]
-    return math.prod(known) if len(known) == len(sizes) else None
+    sizes = [dimension.get("as_int") for dimension in tensor["sizes"]] if tensor else [None]
+    static = [size for size in sizes if size is not None]
+    return math.prod(static) if len(static) == len(sizes) else None
 
 
 def _value(
@@ -245,7 +251,7 @@ def _value(
     numbers: tuple[float, int, int],
     size: int | None,
     makers: Mapping[str, _Node],
-    known: Mapping[str, Any],
+    quantized: Mapping[str, Any],
     constants: Set[str],
 ) -> Value:
     scale, zero_point, kind = numbers
@@ -253,17 +259,17 @@ def _value(
     if node is None or node.kind != _QUANTIZE:  # an input, or the output of a delegate
         own = () if node is None else (node.trace,)
         return Value(name, scale, zero_point, kind, size, (name,), own)
-    chain, sources = _before(node.inputs[0], makers, known, constants)
+    chain, sources = _chain_before(node.inputs[0], makers, quantized, constants)
     return Value(
         name, scale, zero_point, kind, size,
-        (name, *(n for one in chain for n in one.outputs)),
-        tuple(one.trace for one in chain if one.trace), sources,
-        bool(chain) and len(sources or ()) == 1 and all(_MOVES.match(one.kind) for one in chain),
+        (name, *(n for step in chain for n in step.outputs)),
+        tuple(step.trace for step in chain if step.trace), sources,
+        bool(chain) and len(sources or ()) == 1 and all(_MOVES.match(step.kind) for step in chain),
     )  # fmt: skip
 
 
-def _before(
-    name: str, makers: Mapping[str, _Node], known: Mapping[str, Any], constants: Set[str]
+def _chain_before(
+    name: str, makers: Mapping[str, _Node], quantized: Mapping[str, Any], constants: Set[str]
 ) -> tuple[list[_Node], frozenset[str] | None]:
     """The chain of nodes before a tensor, and the quantized tensors it is computed from.
 
@@ -272,18 +278,18 @@ def _before(
     """
     chain: list[_Node] = []
     sources: set[str] = set()
-    is_chain, waiting, seen = True, [name], {name}
+    is_chain, waiting, visited = True, [name], {name}
     while waiting:
         node = makers.get(waiting.pop(0))
-        if node is None or len(seen) > _LONGEST_CHAIN:
+        if node is None or len(visited) > _LONGEST_CHAIN:
             return chain, None
-        if node.kind == _DEQUANTIZE and node.inputs[0] in known:
+        if node.kind == _DEQUANTIZE and node.inputs[0] in quantized:
             sources.add(node.inputs[0])
             continue
         inputs = [n for n in node.inputs if n not in constants]
         if is_chain:
             chain.append(node)
             is_chain = len(inputs) == 1
-        waiting += [n for n in inputs if n not in seen]
-        seen.update(inputs)
+        waiting += [n for n in inputs if n not in visited]
+        visited.update(inputs)
     return chain, frozenset(sources)

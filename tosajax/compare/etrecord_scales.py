@@ -51,11 +51,11 @@ def scales_of_etrecord(path: str | os.PathLike[str], graph: Graph) -> dict[str, 
     programs = etrecord.programs(path)
     traces = {t for p in programs for v in p.values.values() for t in v.traces}
     named = tensors_by_traces(graph, traces)
-    found = [_Match(graph, program, named).run() for program in programs]
-    best = max(found, key=len)
+    matches = [_Match(graph, program, named).run() for program in programs]
+    best = max(matches, key=len)
     if not best:
         raise ValueError(f"{os.fspath(path)}: {_why_none(programs, named)}")
-    if any(len(other) == len(best) and other != best for other in found):
+    if any(len(other) == len(best) and other != best for other in matches):
         raise ValueError(
             f"{os.fspath(path)}: several programs have the names of {len(best)} tensors, with "
             "different scales: give them one by one"
@@ -65,7 +65,7 @@ def scales_of_etrecord(path: str | os.PathLike[str], graph: Graph) -> dict[str, 
     if len(best) < count:
         warnings.warn(
             f"{os.fspath(path)} has scales of {len(best)} of the graph's {count} INT8 and INT16 "
-            f"tensors{_hint(named)}",
+            f"tensors{_location_hint(named)}",
             stacklevel=2,
         )
     return best
@@ -75,7 +75,7 @@ def _has_scale(tensor: Tensor) -> bool:
     return tensor.dtype in _SMALL and tensor.values is None
 
 
-def _hint(named: Mapping[Trace, list[str]]) -> str:
+def _location_hint(named: Mapping[Trace, list[str]]) -> str:
     return "" if named else (
         ": its locations do not name nodes of PyTorch, which ExecuTorch writes with "
         "dump_debug_info(ArmCompileSpec.DebugMode.TOSA)"
@@ -86,18 +86,18 @@ def _why_none(programs: Sequence[Program], named: Mapping[Trace, list[str]]) -> 
     count = sum(len(program.values) for program in programs)
     if not count:
         return "its programs quantize no tensor by one constant scale"
-    return f"none of {count} quantized tensors was found in the graph{_hint(named)}"
+    return f"none of {count} quantized tensors was found in the graph{_location_hint(named)}"
 
 
-def _check(path: str, graph: Graph, found: Mapping[str, Quantization]) -> None:
+def _check(path: str, graph: Graph, scales: Mapping[str, Quantization]) -> None:
     """Rejects the scales of another network, or of another calibration, by their zero points."""
     for name, zero_point in zero_points(graph).items():
-        if name not in found:
+        if name not in scales:
             continue
-        (given,) = found[name].zero_point
-        if (given - zero_point) % (1 << graph.tensors[name].dtype.bits):  # of the same bits
+        (other,) = scales[name].zero_point
+        if (other - zero_point) % (1 << graph.tensors[name].dtype.bits):  # of the same bits
             raise ValueError(
-                f"{path}: {name!r} has zero point {given} there, and {zero_point} in the graph: "
+                f"{path}: {name!r} has zero point {other} there, and {zero_point} in the graph: "
                 "they are of different networks, or calibrations"
             )
 
@@ -137,8 +137,8 @@ class _Match:
     def _by_name(self, value: Value) -> str | None:
         """The tensor for a value, by name or trace: the last one with a type and size that fit."""
         own = (name for name in value.names if name in self._graph.tensors)
-        made = (name for trace in value.traces for name in reversed(self._named.get(trace, ())))
-        return next((name for name in (*own, *made) if self._fits(name, value)), None)
+        traced = (name for trace in value.traces for name in reversed(self._named.get(trace, ())))
+        return next((name for name in (*own, *traced) if self._fits(name, value)), None)
 
     def _add_ends(self, values: Sequence[str | None], tensors: Sequence[str]) -> None:
         """Matches the program's inputs or outputs with the graph's by order, if counts agree."""
@@ -203,7 +203,7 @@ class _Match:
 
 def _sources(graph: Graph, groups: Mapping[str, str]) -> dict[str, frozenset[str]]:
     """For each group of INT8 or INT16 tensors, the nearest such groups it is computed from."""
-    found: dict[str, frozenset[str]] = {}
+    sources: dict[str, frozenset[str]] = {}
     before: dict[str, frozenset[str]] = {}  # tensor -> its group, or the nearest groups before it
     for name, tensor in graph.tensors.items():
         before[name] = frozenset([groups[name]] if _has_scale(tensor) else ())
@@ -213,5 +213,5 @@ def _sources(graph: Graph, groups: Mapping[str, str]) -> dict[str, frozenset[str
             if not before[name]:
                 before[name] = own
             elif groups[name] not in own:
-                found[groups[name]] = own
-    return found
+                sources[groups[name]] = own
+    return sources

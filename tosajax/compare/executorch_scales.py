@@ -90,11 +90,11 @@ def scales_of_executorch(path: str | os.PathLike[str], graph: Graph) -> dict[str
     """
     plans = read(path, IDENTIFIER, "an ExecuTorch program", _PROGRAM, "execution_plan")
     try:
-        given = _given_scales(plans)
-        found = [
-            _quantizations(graph, plan, args, known)
+        constants = _given_scales(plans)
+        candidates = [
+            _quantizations(graph, plan, args, scales)
             for plan in plans
-            for known in (_scales(plan, given),)
+            for scales in (_scales(plan, constants),)
             for args in (call["args"] or () for call in _calls(plan, _DELEGATE))
             if _fits(graph, plan, args)
         ]
@@ -103,16 +103,16 @@ def scales_of_executorch(path: str | os.PathLike[str], graph: Graph) -> dict[str
     except ValueError as error:
         raise FormatError(f"{path}: {error}") from None
     ends = f"{len(graph.inputs)} inputs and {len(graph.outputs)} outputs"
-    if not found:
+    if not candidates:
         raise ValueError(f"{path}: no delegate has the graph's {ends}, in types and sizes")
-    if any(other != found[0] for other in found):
+    if any(other != candidates[0] for other in candidates):
         raise ValueError(
-            f"{path}: {len(found)} delegates have the graph's {ends}, with different scales: give "
-            "them one by one"
+            f"{path}: {len(candidates)} delegates have the graph's {ends}, with different scales: "
+            "give them one by one"
         )
-    if not found[0]:
+    if not candidates[0]:
         raise ValueError(f"{path} has no scales of the graph's {ends}")
-    return found[0]
+    return candidates[0]
 
 
 def _calls(plan: Fields, kind: int) -> Iterator[Fields]:
@@ -122,45 +122,45 @@ def _calls(plan: Fields, kind: int) -> Iterator[Fields]:
                 yield instruction["instr_args"]
 
 
-def _scales(plan: Fields, given: Mapping[str, float | int]) -> _Known:
+def _scales(plan: Fields, constants: Mapping[str, float | int]) -> _Known:
     """The scales of all values that are quantized from a float or dequantized to one."""
-    known = {}
-    for what in ("input", "output"):
-        for number, value in enumerate(plan[f"{what}s"] or ()):
+    scales = {}
+    for kind in ("input", "output"):
+        for number, value in enumerate(plan[f"{kind}s"] or ()):
             for prefix in (f"{plan['name']}_", ""):
-                name = f"{prefix}{what}{number}"
-                if {f"{name}_scale", f"{name}_zp"} <= given.keys():
-                    known[value] = float(given[f"{name}_scale"]), int(given[f"{name}_zp"])
+                name = f"{prefix}{kind}{number}"
+                if {f"{name}_scale", f"{name}_zp"} <= constants.keys():
+                    scales[value] = float(constants[f"{name}_scale"]), int(constants[f"{name}_zp"])
     for call in _calls(plan, _KERNEL):
-        name = _at(plan["operators"], call["op_index"])["name"].split("::")[-1]
+        name = _checked_item(plan["operators"], call["op_index"])["name"].split("::")[-1]
         if name not in ("quantize_per_tensor", "dequantize_per_tensor"):
             continue
         args = call["args"]
         scale, zero_point = (_number(plan, args[i]) for i in (1, 2))
         if scale is not None and zero_point is not None:
-            known[args[-1] if name == "quantize_per_tensor" else args[0]] = scale, int(zero_point)
-    return known
+            scales[args[-1] if name == "quantize_per_tensor" else args[0]] = scale, int(zero_point)
+    return scales
 
 
 def _given_scales(plans: Sequence[Fields]) -> dict[str, float | int]:
     """The numbers that methods without inputs return, by method name."""
-    found = {}
+    scales = {}
     for plan in plans:
         if not plan["inputs"] and len(plan["outputs"] or ()) == 1:
             number = _number(plan, plan["outputs"][0])
             if number is not None:
-                found[plan["name"]] = number
-    return found
+                scales[plan["name"]] = number
+    return scales
 
 
-def _at(items: Sequence[Any], index: int) -> Any:
+def _checked_item(items: Sequence[Any], index: int) -> Any:
     if not 0 <= index < len(items):
         raise IndexError(f"{index} of {len(items)}")
     return items[index]
 
 
 def _number(plan: Fields, index: int) -> float | int | None:
-    value = _at(plan["values"], index)
+    value = _checked_item(plan["values"], index)
     field = {_INT_VALUE: "int_val", _DOUBLE_VALUE: "double_val"}.get(value["val_type"])
     return None if field is None else value["val"][field]
 
@@ -171,7 +171,7 @@ def _fits(graph: Graph, plan: Fields, args: Sequence[int]) -> bool:
         return False
     quantized = {stored.dtype for stored in _TYPES.values()}
     for tensor, index in zip(tensors, args, strict=True):
-        value = _at(plan["values"], index)
+        value = _checked_item(plan["values"], index)
         if value["val_type"] != _TENSOR_VALUE:
             return False
         stored = _TYPES.get(value["val"]["scalar_type"])
@@ -184,17 +184,17 @@ def _fits(graph: Graph, plan: Fields, args: Sequence[int]) -> bool:
 
 
 def _quantizations(
-    graph: Graph, plan: Fields, args: Sequence[int], known: _Known
+    graph: Graph, plan: Fields, args: Sequence[int], scales: _Known
 ) -> dict[str, Quantization]:
     unsigned = unsigned_tensors(graph)
-    found = {}
+    quantizations = {}
     for tensor, index in zip((*graph.input_tensors, *graph.output_tensors), args, strict=True):
-        stored = _TYPES.get(_at(plan["values"], index)["val"]["scalar_type"])
-        if stored is None or index not in known:
+        stored = _TYPES.get(_checked_item(plan["values"], index)["val"]["scalar_type"])
+        if stored is None or index not in scales:
             continue
-        scale, zero_point = known[index]
+        scale, zero_point = scales[index]
         is_unsigned = tensor.name in unsigned
         own = stored.quantization(tensor, (scale,), (zero_point,), unsigned=is_unsigned)
         if own is not None:
-            found[tensor.name] = own
-    return found
+            quantizations[tensor.name] = own
+    return quantizations

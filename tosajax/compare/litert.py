@@ -22,7 +22,13 @@ Kernels = Literal["reference", "builtin", "default"]
 
 @dataclasses.dataclass(frozen=True)
 class TFLite:
-    """A .tflite file, and the choice of kernels to run it."""
+    """A .tflite file, and the choice of kernels to run it.
+
+    Example:
+      >>> from tosajax.compare import tflite
+      >>> tflite("model.tflite", "reference")
+      TFLite(path='model.tflite', kernels='reference')
+    """
 
     path: str
     kernels: Kernels
@@ -67,7 +73,7 @@ def of_tflite(model: TFLite, graph: Graph, names: Sequence[str]) -> Program:
     ends = _paired(graph.output_tensors, interpreter.get_output_details(), "output", model.path)
     located = _located(graph, interpreter.get_tensor_details())
     located |= dict(zip(graph.outputs, ends, strict=True))
-    found = {name: located[name] for name in names if name in located}
+    matched = {name: located[name] for name in names if name in located}
     unsigned = unsigned_tensors(graph)
 
     def run_one(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -76,20 +82,20 @@ def of_tflite(model: TFLite, graph: Graph, names: Sequence[str]) -> Program:
                 x = _other_sign(x, tensor.name in unsigned).view(np.uint8)
             interpreter.set_tensor(details["index"], x.reshape(details["shape"]))
         interpreter.invoke()
-        return [value_of(name) for name in found]
+        return [value_of(name) for name in matched]
 
     def value_of(name: str) -> np.ndarray:
-        tensor, value = graph.tensors[name], interpreter.get_tensor(found[name]["index"])
+        tensor, value = graph.tensors[name], interpreter.get_tensor(matched[name]["index"])
         if value.dtype == np.uint8 and tensor.dtype is DType.INT8:
             value = _other_sign(value.view(np.int8), name in unsigned)
         return value.reshape(tensor.shape or ())
 
     def run(rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         examples = [run_one(row) for row in zip(*rows, strict=True)]
-        return dict(zip(found, map(np.stack, zip(*examples, strict=True)), strict=True))
+        return dict(zip(matched, map(np.stack, zip(*examples, strict=True)), strict=True))
 
-    tensors = {name: graph.tensors[name] for name in found}
-    called = {name: str(details["name"]) for name, details in found.items()}
+    tensors = {name: graph.tensors[name] for name in matched}
+    called = {name: str(details["name"]) for name, details in matched.items()}
     why = (
         "no other location of a node names a tensor of the model (tosa-converter-for-tflite "
         "--emit-debug-info writes them)"
@@ -126,24 +132,24 @@ def _interpreter(model: TFLite, *, preserve: bool) -> Any:
 
 
 def _paired(
-    tensors: Sequence[Tensor], found: Sequence[dict[str, Any]], what: str, path: str
+    tensors: Sequence[Tensor], entries: Sequence[dict[str, Any]], role: str, path: str
 ) -> list[dict[str, Any]]:
     """The model's inputs or outputs in the graph's order; an error if they do not fit."""
-    if len(found) != len(tensors):
-        raise ValueError(f"{path} has {len(found)} {what}s, the graph has {len(tensors)}")
-    for tensor, details in zip(tensors, found, strict=True):
+    if len(entries) != len(tensors):
+        raise ValueError(f"{path} has {len(entries)} {role}s, the graph has {len(tensors)}")
+    for tensor, details in zip(tensors, entries, strict=True):
         if not _fits(tensor, details):
             shape = tuple(int(d) for d in details["shape"])
             model = f"{np.dtype(details['dtype'])} {shape}"
-            raise ValueError(f"{path}: {what} {details['name']!r} is {model}, the graph's {tensor}")
-    return list(found)
+            raise ValueError(f"{path}: {role} {details['name']!r} is {model}, the graph's {tensor}")
+    return list(entries)
 
 
-def _located(graph: Graph, found: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _located(graph: Graph, entries: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The model's tensors whose names occur in locations, by the graph's names."""
     at = tensors_at(graph)
     located = {}
-    for details in found:
+    for details in entries:
         # A TFLite operator becomes several nodes: the last one whose type and shape fit computes
         # the operator's output.
         fitting = [n for n in at.get(details["name"], []) if _fits(graph.tensors[n], details)]

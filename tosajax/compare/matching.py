@@ -25,14 +25,14 @@ def match(a: Graph, b: Graph, names: Sequence[str]) -> dict[str, str]:
     """
     common = set(activations(a)) & set(activations(b))
     same = {n for n in common if a.tensors[n].shape == b.tensors[n].shape}
-    found = {n: n for n in same} if _share_names(a, b, same, len(common)) else _in_order(a, b)
+    pairs = {n: n for n in same} if _share_names(a, b, same, len(common)) else _in_order(a, b)
     if len(a.outputs) == len(b.outputs):
-        found |= {
+        pairs |= {
             x.name: y.name
             for x, y in zip(a.output_tensors, b.output_tensors, strict=True)
             if x.shape == y.shape
         }
-    matched = {name: found[name] for name in names if name in found}
+    matched = {name: pairs[name] for name in names if name in pairs}
     if not matched:
         raise ValueError(f"graphs {a.name!r} and {b.name!r} have no tensor in common")
     return matched
@@ -51,8 +51,11 @@ def _share_names(a: Graph, b: Graph, same: set[str], common: int) -> bool:
 def _in_order(a: Graph, b: Graph) -> dict[str, str]:
     mine, theirs = (list(_producers(graph).items()) for graph in (a, b))
     keys = [
-        [(node.op, graph.tensors[name].shape, graph.tensors[name].dtype) for name, node in found]
-        for graph, found in ((a, mine), (b, theirs))
+        [
+            (node.op, graph.tensors[name].shape, graph.tensors[name].dtype)
+            for name, node in producers
+        ]
+        for graph, producers in ((a, mine), (b, theirs))
     ]
     blocks = difflib.SequenceMatcher(None, *keys, autojunk=False).get_matching_blocks()
     return {

@@ -174,11 +174,11 @@ class Measure:
         x, y = self._a.wide(a), self._b.wide(b)
         self._a.add(x)
         self._b.add(y)
-        differ = _differ(x, y)
+        differ = _is_different(x, y)
         real = error = _difference(x, y, differ)
         if self._in_steps:
             steps = self._a.steps(a, self._b.side), self._b.steps(b, self._a.side)
-            differ = _differ(*steps)
+            differ = _is_different(*steps)
             error = _difference(*steps, differ)
         self._errors.add(error)
         if self._ulps:
@@ -229,11 +229,11 @@ class Measure:
         self._same_top = (self._same_top or 0) + int(np.count_nonzero(np.equal(*tops)))
 
     def _count(self, differ: np.ndarray) -> None:
-        found = int(np.count_nonzero(differ))
-        if found and self._first is None:
+        count = int(np.count_nonzero(differ))
+        if count and self._first is None:
             example, *place = np.unravel_index(int(np.argmax(differ)), differ.shape)
             self._first = (self._examples + int(example), *map(int, place))
-        self._mismatches += found
+        self._mismatches += count
         self._elements += differ.size
 
 
@@ -284,9 +284,9 @@ class _Values:
             if self.side.scale is not None:
                 ends = (ends - self.side.zero_point) * self.side.scale
             self._at_limits += int(np.count_nonzero((x <= ends[0]) | (x >= ends[1])))
-        known = x[x == x]
-        if known.size:
-            ends = (known.min().item(), known.max().item())
+        numbers = x[x == x]
+        if numbers.size:
+            ends = (numbers.min().item(), numbers.max().item())
             old = self.range or ends
             self.range = min(old[0], ends[0]), max(old[1], ends[1])
 
@@ -327,7 +327,7 @@ def _cosine(product: float, a: float, b: float) -> float:
     return product / math.sqrt(a * b)
 
 
-def _differ(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _is_different(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (x != y) & ((x == x) | (y == y))
 
 
@@ -347,11 +347,11 @@ def _square_sum(x: np.ndarray) -> float:
 
 def _ulps(a: np.ndarray, b: np.ndarray, differ: np.ndarray) -> int:
     """The largest distance between differing floats, in steps between adjacent floats."""
-    apart = _order(a[differ]) - _order(b[differ])
+    apart = _float_rank(a[differ]) - _float_rank(b[differ])
     return int(np.abs(apart).max(initial=0))
 
 
-def _order(x: np.ndarray) -> np.ndarray:
+def _float_rank(x: np.ndarray) -> np.ndarray:
     """The rank of each float among the floats of its type, int64; both zeros have rank 0."""
     kinds: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32}
     bits = x.view(kinds[x.dtype.itemsize]).astype(np.int64)

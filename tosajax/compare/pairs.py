@@ -83,11 +83,11 @@ class Pairs:
         """
         clippings = self._clippings or [None] * len(rows)
         pairs = zip(rows, self._input_sides(), clippings, strict=True)
-        found = [converted(x, mine, theirs, own) for x, (mine, theirs), own in pairs]
+        arrays = [converted(x, mine, theirs, own) for x, (mine, theirs), own in pairs]
         for own in self._clippings:
             if own is not None:
                 own.refuse()
-        return found
+        return arrays
 
     def inputs_as_mine(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Converts inputs of the other program to inputs of the graph."""
@@ -127,7 +127,7 @@ class Pairs:
 
     def _row(self, name: str, node: Node | None, total: float, local: float) -> Row:
         mine, theirs = self._tensors(name)
-        sides, found = self._sides(mine, theirs), self._totals[name].result()
+        sides, measured = self._sides(mine, theirs), self._totals[name].result()
         apart = self._locals[name].result() if name in self._locals else None
         return Row(
             tensor=name,
@@ -137,10 +137,10 @@ class Pairs:
             dtype=mine.dtype.name,
             is_output=name in self._graph.outputs,
             as_real=as_real(mine, theirs, self._known(mine, theirs)),
-            total=found,
+            total=measured,
             local=apart,
-            allowed=allowed(self._tolerance, sides, total, found),
-            allowed_local=allowed(self._tolerance, sides, local, apart or found),
+            allowed=allowed(self._tolerance, sides, total, measured),
+            allowed_local=allowed(self._tolerance, sides, local, apart or measured),
         )
 
     def _tensors(self, name: str) -> tuple[Tensor, Tensor]:
@@ -154,11 +154,11 @@ class Pairs:
 
     def _sides(self, mine: Tensor, theirs: Tensor) -> tuple[Side, Side]:
         """The Sides for comparing two tensors: as real numbers, or as they are."""
-        known = self._known(mine, theirs)
-        is_real = as_real(mine, theirs, known)
+        scales = self._known(mine, theirs)
+        is_real = as_real(mine, theirs, scales)
         a, b = (
             integers.side(tensor, scale if is_real else None)
-            for integers, tensor, scale in zip(self._integers, (mine, theirs), known, strict=True)
+            for integers, tensor, scale in zip(self._integers, (mine, theirs), scales, strict=True)
         )
         if is_real:
             return a, b

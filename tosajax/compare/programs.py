@@ -45,7 +45,7 @@ def named(b: Other) -> Other:
         return tflite(text)
     if suffix in (".npy", ".npz"):
         return text
-    if suffix in {known.suffix for known in FORMATS}:
+    if suffix in {format.suffix for format in FORMATS}:
         return io.load(text)
     raise ValueError(
         f"{text!r} to compare with, expected ref (Arm's reference model), or a graph's file, a "
@@ -101,8 +101,8 @@ def _of_graph(graph: Graph, like: Graph, names: Sequence[str], batch: int) -> Pr
     watch = Watch(graph, tuple(pairs.values()), batch)
 
     def run(rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        found = watch(rows)
-        return {mine: found[theirs] for mine, theirs in pairs.items()}
+        values = watch(rows)
+        return {mine: values[theirs] for mine, theirs in pairs.items()}
 
     tensors = {mine: graph.tensors[theirs] for mine, theirs in pairs.items()}
     missing = [name for name in names if name not in pairs]
@@ -120,8 +120,8 @@ def _of_reference(graph: Graph, names: Sequence[str]) -> Program:
     reference_model.check_installed()
 
     def run(rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        found = reference_model.run(graph, *rows, tensors=names)
-        return found if rows else {name: array[None] for name, array in found.items()}
+        values = reference_model.run(graph, *rows, tensors=names)
+        return values if rows else {name: array[None] for name, array in values.items()}
 
     tensors = {name: graph.tensors[name] for name in names}
     return Program(graph, tensors, run, scales_in(graph.quantization))

@@ -29,6 +29,20 @@ class RoundingTable:
     Args:
       comparisons: comparisons by rounding ("as it is", "single" or "double") and name of the
         reference.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import RoundingTable, compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> table = RoundingTable({("as it is", "itself"): compare(graph, graph)})
+      >>> print(table)
+      rounding          itself
+      as it is          0.00 %
+      itself equals the graph, whose RESCALEs cannot round twice
+      >>> table.equal, table.answer("itself")
+      ([('as it is', 'itself')], 'itself equals the graph, whose RESCALEs cannot round twice')
     """
 
     comparisons: Mapping[tuple[str, str], Comparison]
@@ -36,7 +50,7 @@ class RoundingTable:
     @property
     def equal(self) -> list[tuple[str, str]]:
         """The pairs of rounding and reference that agree in every element."""
-        return [pair for pair, found in self.comparisons.items() if found]
+        return [pair for pair, comparison in self.comparisons.items() if comparison]
 
     def share(self, rounding: str, reference: str) -> float:
         """The share of output elements that differ."""
@@ -88,7 +102,7 @@ class RoundingTable:
             return f"{reference} equals the graph as it is, which rounds in more than one way"
         best = min(shares, key=lambda mode: shares[mode])
         return (
-            f"{reference} equals none of these: {_phrase(best)} comes nearest, "
+            f"{reference} equals none of these: {_rounding_phrase(best)} comes nearest, "
             f"{100 * shares[best]:.3g} % differ"
         )
 
@@ -152,11 +166,11 @@ def which_rounding(
 
 def _roundings(graph: Graph) -> dict[str, Graph]:
     """The graph in each rounding; "double" is left out if no RESCALE can round twice."""
-    found = {AS_IT_IS: graph, "single": rewrite.rounding(graph, "single")}
+    roundings = {AS_IT_IS: graph, "single": rewrite.rounding(graph, "single")}
     with contextlib.suppress(ValueError):
-        found["double"] = rewrite.rounding(graph, "double")
-    return found
+        roundings["double"] = rewrite.rounding(graph, "double")
+    return roundings
 
 
-def _phrase(rounding: str) -> str:
+def _rounding_phrase(rounding: str) -> str:
     return "the graph as it is" if rounding == AS_IT_IS else f"{rounding} rounding"

@@ -85,8 +85,8 @@ def compare(
       >>> b = tosajax.Builder()
       >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
       >>> other = b.graph([b.op("CLAMP", x, min_val=np.int8(0), max_val=np.int8(99), name="y")])
-      >>> found = compare(a, other, np.int8([[1, 99, 100, 101]]))
-      >>> bool(found), found.rows[0].total.mismatches, found.rows[0].total.max_error
+      >>> comparison = compare(a, other, np.int8([[1, 99, 100, 101]]))
+      >>> bool(comparison), comparison.rows[0].total.mismatches, comparison.rows[0].total.max_error
       (False, 2, 1)
     """
     name = os.fspath(b) if isinstance(b, str | os.PathLike) else ""
@@ -105,11 +105,11 @@ def compare(
     if layers and not layers.are_apart:
         layers = None
     for part in in_parts(rows, batch, progress):
-        given = pairs.inputs(part)
-        theirs = other.run(given)
+        their_inputs = pairs.inputs(part)
+        theirs = other.run(their_inputs)
         pairs.add(mine(part), theirs)
         if layers:
-            pairs.add_local(layers(given, theirs), theirs)
+            pairs.add_local(layers(their_inputs, theirs), theirs)
     return Comparison(pairs.rows(), count, (title(a), title(b, name)), notes)
 
 
@@ -117,15 +117,15 @@ def _with_scales(a: Graph, b: Other, inputs: Sequence[np.ndarray]) -> Graph:
     """The graph with the scales of its TFLite model, if inputs are real numbers."""
     if not isinstance(b, TFLite) or all(x.dtype.kind != "f" for x in inputs):
         return a
-    found = {**scales_of_tflite(b.path, a), **a.quantization}
-    return dataclasses.replace(a, quantization=found)
+    quantization = {**scales_of_tflite(b.path, a), **a.quantization}
+    return dataclasses.replace(a, quantization=quantization)
 
 
 def _names(graph: Graph, pattern: str | None, outputs_only: bool) -> tuple[str, ...]:
     if outputs_only:
         return computed_outputs(graph)
-    found = activations(graph, pattern)
-    return found if pattern else tuple(dict.fromkeys((*found, *computed_outputs(graph))))
+    names = activations(graph, pattern)
+    return names if pattern else tuple(dict.fromkeys((*names, *computed_outputs(graph))))
 
 
 def _notes(
@@ -150,8 +150,8 @@ class _Layers:
     """Runs each layer of a graph on the other program's tensors."""
 
     def __init__(self, graph: Graph, pairs: Pairs, batch: int) -> None:
-        given = [n for n in pairs.names if takes_examples(graph.tensors[n])]
-        apart, self._renamed = cut(graph, pairs.names, given)
+        separated = [n for n in pairs.names if takes_examples(graph.tensors[n])]
+        apart, self._renamed = cut(graph, pairs.names, separated)
         self._cuts = apart.inputs[len(graph.inputs) :]
         # Without a cut every layer runs from the inputs on, which measures no layer by itself
         # unless all tensors matched.
@@ -161,6 +161,6 @@ class _Layers:
 
     def __call__(self, rows: Sequence[np.ndarray], theirs: Arrays) -> Arrays:
         inputs = self._pairs.inputs_as_mine(rows)
-        known = [self._pairs.as_mine(name, theirs[name]) for name in self._cuts]
-        found = self._watch([*inputs, *known])
-        return {name: found[new] for name, new in self._renamed.items()}
+        cuts = [self._pairs.as_mine(name, theirs[name]) for name in self._cuts]
+        values = self._watch([*inputs, *cuts])
+        return {name: values[new] for name, new in self._renamed.items()}

@@ -45,7 +45,7 @@ def scales_of(model: QModel, params: Params) -> dict[str, tuple[float, int]]:
 
 def scales_in(quantization: Mapping[str, Quantization]) -> dict[str, tuple[float, int]]:
     """The scale and the zero point of each tensor that has a single scale."""
-    return {name: pair for name, known in quantization.items() if (pair := known.of_all)}
+    return {name: pair for name, entry in quantization.items() if (pair := entry.of_all)}
 
 
 class Integers:
@@ -62,7 +62,7 @@ class Integers:
           tensor: a tensor of the graph; its type may be the one of a stored array instead.
           scale: the scale and zero point, if integers are compared as real numbers.
         """
-        limits = _ends(self._nodes.get(tensor.name))
+        limits = _clamp_bounds(self._nodes.get(tensor.name))
         if tensor.dtype.is_float:
             return Side(tensor.dtype, limits=limits)
         unsigned = tensor.name in self._unsigned
@@ -87,8 +87,8 @@ def comparable(a: Tensor, b: Tensor, scales: Pair) -> bool:
     """Whether two tensors can be compared: of one type, or as real numbers."""
     if a.dtype is b.dtype:
         return True
-    known = zip((a, b), scales, strict=True)
-    return all(t.dtype.is_float or (t.dtype.is_integer and s is not None) for t, s in known)
+    scaled = zip((a, b), scales, strict=True)
+    return all(t.dtype.is_float or (t.dtype.is_integer and s is not None) for t, s in scaled)
 
 
 def converted(
@@ -105,11 +105,11 @@ def converted(
     if source.dtype is target.dtype and source.scale is None and target.scale is None:
         return values
     if source.scale is not None:
-        tensor, own = _whole(source)
+        tensor, own = _placeholder(source)
         values = dequantize(values, tensor, own, unsigned=source.unsigned)
     if target.scale is None:
         return values.astype(target.dtype.storage)
-    tensor, own = _whole(target)
+    tensor, own = _placeholder(target)
     return quantize(values, tensor, own, unsigned=target.unsigned, clipping=clipping)
 
 
@@ -117,16 +117,16 @@ def clipping_of(name: str, source: Side, target: Side) -> Clipping | None:
     """A counter of the elements of an input that `converted` saturates; None if it cannot."""
     if not source.dtype.is_float or target.scale is None:
         return None
-    tensor, own = _whole(target, name)
+    tensor, own = _placeholder(target, name)
     return Clipping(tensor, own, unsigned=target.unsigned)
 
 
-def _whole(side: Side, name: str = "") -> tuple[Tensor, Quantization]:
+def _placeholder(side: Side, name: str = "") -> tuple[Tensor, Quantization]:
     assert side.scale is not None
     return Tensor(name, side.dtype, None), Quantization((side.scale,), (side.zero_point,))
 
 
-def _ends(node: Node | None) -> tuple[float, float] | None:
+def _clamp_bounds(node: Node | None) -> tuple[float, float] | None:
     """The bounds of a CLAMP."""
     if node is None or node.op != "CLAMP":
         return None

@@ -71,7 +71,7 @@ def of_stored(stored: Stored, graph: Graph, names: Sequence[str], count: int) ->
     """
     arrays = _arrays(stored, graph)
     places, unsigned = tensors_by_names(graph), unsigned_tensors(graph)
-    found: dict[str, _Stored] = {}
+    matched: dict[str, _Stored] = {}
     rest: list[str] = []
     for key, array in arrays.items():
         candidates = _candidates(key, graph, places)
@@ -79,26 +79,32 @@ def of_stored(stored: Stored, graph: Graph, names: Sequence[str], count: int) ->
             (name, form)
             for name, is_torch in candidates
             if name in names
-            and name not in found
+            and name not in matched
             and (form := _form(array, graph.tensors[name], count, name in unsigned, is_torch))
         )
         name, form = next(fitting, ("", None))
         if form is not None:
-            found[name] = _Stored(key, array, form)
+            matched[name] = _Stored(key, array, form)
         else:
             why = "has another form" if candidates else "names nothing here"
             rest.append(f"{key} {array.dtype} {array.shape} {why}")
-    if not found:
-        raise ValueError(_nothing(arrays, graph, count))
-    tensors = {n: Tensor(n, own.form.dtype, graph.tensors[n].shape) for n, own in found.items()}
+    if not matched:
+        raise ValueError(_no_match_message(arrays, graph, count))
+    tensors = {n: Tensor(n, own.form.dtype, graph.tensors[n].shape) for n, own in matched.items()}
 
     def run(rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         size = len(rows[0]) if rows else 1
-        return {n: _next(own, tensors[n], size, count) for n, own in found.items()}
+        return {n: _read_examples(own, tensors[n], size, count) for n, own in matched.items()}
 
-    called = {name: own.key for name, own in found.items()}
+    called = {name: own.key for name, own in matched.items()}
     return Program(
-        graph, tensors, run, scales_in(graph.quantization), called, _listed(rest), _layouts(found)
+        graph,
+        tensors,
+        run,
+        scales_in(graph.quantization),
+        called,
+        _unused_message(rest),
+        _layouts(matched),
     )
 
 
@@ -112,15 +118,15 @@ def _candidates(
     return [*((n, False) for n in by_tflite), *((n, True) for own in by_torch for n in own)]
 
 
-def _listed(texts: Sequence[str]) -> str:
+def _unused_message(texts: Sequence[str]) -> str:
     """A message on the first three stored arrays that were not used, and why."""
     more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
     return f"not used: {', '.join(texts[:3])}{more}" if texts else ""
 
 
-def _layouts(found: Mapping[str, _Stored]) -> str:
-    moved = [own.key for own in found.values() if own.form.moves_channels]
-    either = [own.key for own in found.values() if own.form.is_either]
+def _layouts(matched: Mapping[str, _Stored]) -> str:
+    moved = [own.key for own in matched.values() if own.form.moves_channels]
+    either = [own.key for own in matched.values() if own.form.is_either]
     if not moved:
         return ""
     text = f"channels first, as in NCHW: {', '.join(moved[:5])}{', ...' if moved[5:] else ''}"
@@ -128,7 +134,7 @@ def _layouts(found: Mapping[str, _Stored]) -> str:
     return f"{text}{both}"
 
 
-def _next(stored: _Stored, tensor: Tensor, size: int, count: int) -> np.ndarray:
+def _read_examples(stored: _Stored, tensor: Tensor, size: int, count: int) -> np.ndarray:
     """Reads the next `size` of `count` examples."""
     values = stored.array.read(size * (stored.array.shape[0] // count))
     if holds(values.dtype, tensor.dtype, is_unsigned=True, in_files=True):  # see `_form`
@@ -159,13 +165,15 @@ def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (shape[0], shape[-1], *shape[1:-1])
 
 
-def _has_shape(found: tuple[int, ...], shape: tuple[int, ...], count: int) -> bool:
+def _has_shape(stored: tuple[int, ...], shape: tuple[int, ...], count: int) -> bool:
     """Whether an array has the shape of `count` examples, ignoring dimensions of 1."""
     joined = (count * shape[0], *shape[1:]) if shape else (count,)
-    return found == joined or (found[:1] == (count,) and _plain(found[1:]) == _plain(shape))
+    return stored == joined or (
+        stored[:1] == (count,) and _without_ones(stored[1:]) == _without_ones(shape)
+    )
 
 
-def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
 
 
@@ -179,10 +187,10 @@ def _dtype(array: _Array, tensor: Tensor, is_unsigned: bool) -> DType | None:
     return tensor.dtype if array.dtype == np.int64 and tensor.dtype.is_integer else None
 
 
-def _nothing(arrays: Mapping[str, _Array], graph: Graph, count: int) -> str:
-    found = ", ".join(f"{k} {a.dtype} {a.shape}" for k, a in list(arrays.items())[:3])
+def _no_match_message(arrays: Mapping[str, _Array], graph: Graph, count: int) -> str:
+    described = ", ".join(f"{k} {a.dtype} {a.shape}" for k, a in list(arrays.items())[:3])
     wanted = ", ".join(f"{t.name} {t}" for t in graph.output_tensors[:3])
-    return f"no stored array ({found}) fits the graph's for {count} examples ({wanted})"
+    return f"no stored array ({described}) fits the graph's for {count} examples ({wanted})"
 
 
 def _arrays(stored: Stored, graph: Graph) -> dict[str, _Array]:

@@ -71,13 +71,13 @@ def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Qu
     main = _main(path)
     tensors: Sequence[Fields] = main["tensors"] or ()
     unsigned = unsigned_tensors(graph)
-    found: dict[str, Quantization] = {}
+    result: dict[str, Quantization] = {}
 
     def add(tensor: Tensor, theirs: Fields) -> bool:
-        known = _quantization(tensor, theirs, tensor.name in unsigned)
-        if known is not None:
-            found[tensor.name] = known
-        return known is not None
+        quantization = _quantization(tensor, theirs, tensor.name in unsigned)
+        if quantization is not None:
+            result[tensor.name] = quantization
+        return quantization is not None
 
     at = tensors_at(graph)
     for theirs in tensors:
@@ -86,15 +86,15 @@ def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Qu
         for name in reversed(at.get(theirs["name"] or "", [])):
             if add(graph.tensors[name], theirs):
                 break
-    for what, own in (("inputs", graph.input_tensors), ("outputs", graph.output_tensors)):
-        indices = main[what] or ()
+    for role, own in (("inputs", graph.input_tensors), ("outputs", graph.output_tensors)):
+        indices = main[role] or ()
         if len(indices) != len(own):
-            raise ValueError(f"{path} has {len(indices)} {what}, the graph has {len(own)}")
+            raise ValueError(f"{path} has {len(indices)} {role}, the graph has {len(own)}")
         for tensor, index in zip(own, indices, strict=True):
             if not 0 <= index < len(tensors):
-                raise FormatError(f"{path}: {what} name tensor {index} of {len(tensors)}")
+                raise FormatError(f"{path}: {role} name tensor {index} of {len(tensors)}")
             add(tensor, tensors[index])
-    return found
+    return result
 
 
 def _main(path: str | os.PathLike[str]) -> Fields:
@@ -107,13 +107,13 @@ def _main(path: str | os.PathLike[str]) -> Fields:
 
 def _quantization(tensor: Tensor, theirs: Fields, unsigned: bool) -> Quantization | None:
     """The quantization of a model's tensor; None if it has no scale or does not fit the graph's."""
-    known = theirs["quantization"] or {}
+    fields = theirs["quantization"] or {}
     stored = _TYPES.get(theirs["type"] or 0)
-    scales, zero_points = known.get("scale") or (), known.get("zero_point") or (0,)
+    scales, zero_points = fields.get("scale") or (), fields.get("zero_point") or (0,)
     if stored is None or not same_size(tensor, theirs["shape"] or ()):
         return None
     zero_points = zero_points[:1] if len(set(zero_points)) == 1 else zero_points
-    axes = (known.get("quantized_dimension") or 0,) if len(scales) > 1 else ()
+    axes = (fields.get("quantized_dimension") or 0,) if len(scales) > 1 else ()
     try:
         return stored.quantization(tensor, scales, zero_points, axes, unsigned=unsigned)
     except ValueError:

@@ -127,27 +127,27 @@ def allowed(
     return Allowed((2 * budget + rounded) * measured.peak, sqnr)
 
 
-def budgets(graph: Graph, given: Collection[str] = ()) -> dict[str, float]:
+def budgets(graph: Graph, exact: Collection[str] = ()) -> dict[str, float]:
     """The relative error allowed to the operators on the longest path to each tensor.
 
     Args:
       graph: a legal graph, dimensions known; its subgraphs are ignored.
-      given: tensors that are exact for the nodes that read them.
+      exact: tensors that are exact for the nodes that read them.
 
     Returns:
-      Relative errors by tensor name: 0 for constants, infinite if there is no bound. Inputs have
-      no entry.
+      Relative errors by tensor name: 0 for constants, infinite without a bound. Inputs have no
+      entry.
     """
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for node in graph.ordered_nodes():
-        before = max((0.0 if n in given else found.get(n, 0.0) for n in node.inputs), default=0.0)
+        before = max((0.0 if n in exact else sums.get(n, 0.0) for n in node.inputs), default=0.0)
         is_float = all(graph.tensors[name].dtype.is_float for name in node.outputs)
         is_function = spec.OPERATORS[node.op].is_function
         if not is_function or (before and (node.op in _STEPS or not is_float)):
             before = math.inf
         own = _relative(node, graph) if is_float and is_function else 0.0
-        found |= dict.fromkeys(node.outputs, before + own)
-    return found
+        sums |= dict.fromkeys(node.outputs, before + own)
+    return sums
 
 
 def _relative(node: Node, graph: Graph) -> float:

@@ -37,9 +37,9 @@ def torch_tensors(module: Any, *inputs: Any) -> dict[str, np.ndarray]:
         raise TypeError(f"module is {type(module).__name__}, expected a torch.nn.Module")
     if getattr(module, "training", False):
         raise ValueError("module is in training mode: call module.eval() first")
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     hooks = [
-        part.register_forward_hook(_keeping(found, name))
+        part.register_forward_hook(_keeping(arrays, name))
         for name, part in module.named_modules()
         if name
     ]
@@ -48,14 +48,14 @@ def torch_tensors(module: Any, *inputs: Any) -> dict[str, np.ndarray]:
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return arrays
 
 
-def _keeping(found: dict[str, np.ndarray], name: str) -> Callable[[Any, Any, Any], None]:
+def _keeping(arrays: dict[str, np.ndarray], name: str) -> Callable[[Any, Any, Any], None]:
     def keep(module: Any, inputs: Any, output: Any) -> None:
         tensor = _first(output)
         if tensor is not None:
-            found[name] = _as_array(tensor)
+            arrays[name] = _as_array(tensor)
 
     return keep
 

@@ -133,11 +133,11 @@ def requantize(
     Returns:
       int32, the broadcast shape.
     """
-    known = not isinstance(shift, jax.Array)
-    amount = np.asarray(shift, np.int32) if known else shift.astype(jnp.int32)
-    xp = np if known else jnp
+    is_static = not isinstance(shift, jax.Array)
+    amount = np.asarray(shift, np.int32) if is_static else shift.astype(jnp.int32)
+    xp = np if is_static else jnp
     left, right = xp.maximum(amount, 0), xp.maximum(-amount, 0)
-    if not known or np.any(left):
+    if not is_static or np.any(left):
         value = _saturating_shift_left(value, jnp.asarray(left))
     # Does both roundings: the multiplier is not negative, so value and product have one sign.
     return apply_scale_32(

@@ -17,6 +17,12 @@ def saturate(value: jax.Array, dtype: np.dtype | type, *, unsigned: bool = False
 
     Returns:
       `dtype`, the shape of `value`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import fixedpoint
+      >>> fixedpoint.saturate(jnp.int32([-300, 5, 300]), jnp.int8).tolist()
+      [-128, 5, 127]
     """
     info = np.iinfo(dtype)
     low, high = (0, info.max - info.min) if unsigned else (info.min, info.max)

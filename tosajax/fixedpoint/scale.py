@@ -31,6 +31,14 @@ def apply_scale_32(
 
     Returns:
       int32, the broadcast shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from tosajax import fixedpoint
+      >>> half = jnp.int32([1 << 30]), np.int8([31])
+      >>> fixedpoint.apply_scale_32(jnp.int32([-3, 3, 4]), *half).tolist()
+      [-1, 2, 2]
     """
     if not isinstance(shift, np.ndarray):
         return _scale_wide(value, multiplier, shift, double_round)
@@ -50,6 +58,13 @@ def apply_scale_16(value: jax.Array, multiplier: jax.Array, shift: jax.Array) ->
 
     Returns:
       int32, the broadcast shape; unpredictable where the scaled value has more than 32 bits.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import fixedpoint
+      >>> half = jnp.int16([1 << 14]), jnp.int8([15])
+      >>> fixedpoint.apply_scale_16(jnp.int32([-3, 3, 4]), *half).tolist()
+      [-1, 2, 2]
     """
     if value.dtype != np.int64:
         return apply_scale_32(value, multiplier.astype(jnp.int32), shift)
@@ -79,6 +94,13 @@ def reciprocal_scale(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Returns:
       multiplier (int32, in [2**30, 2**31)) and shift (int8), of the same shape.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import fixedpoint
+      >>> multiplier, shift = fixedpoint.reciprocal_scale(np.array([4, 9]))
+      >>> (multiplier / 2.0**shift).round(6).tolist()
+      [0.25, 0.111111]
     """
     value = np.asarray(value, np.int64)
     bits = np.frexp(value - 1)[1].astype(np.int64)  # bit length, exact in float64

@@ -15,6 +15,13 @@ def apply_lookup(table: jax.Array, value: jax.Array) -> jax.Array:
 
     Returns:
       int32, the shape of `value`; 16.7 fixed point.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import fixedpoint
+      >>> table = jnp.arange(-256, 257, dtype=jnp.int16)  # the identity
+      >>> fixedpoint.apply_lookup(table, jnp.int16([-128, 64])).tolist()
+      [-128, 64]
     """
     position = value.astype(jnp.int32) + 32768
     index, fraction = position >> 7, position & 0x7F

@@ -53,10 +53,10 @@ def _to_weight(x: jax.Array, y: jax.Array, *, window: Window, size: Sequence[int
     """The weight's cotangents: for each tap, a sum of input elements times cotangents `y`."""
     del size
     padded, out = pad_spatial(x, window.pad, jnp.float32(0)), y.shape[1:-1]
-    one = window._replace(size=(1,) * len(out))
+    single_tap = window._replace(size=(1,) * len(out))
 
     def of_tap(start: jax.Array) -> jax.Array:
-        values = dynamic_window(padded, list(start), one, out)
+        values = dynamic_window(padded, list(start), single_tap, out)
         return (tap(values, (0,) * len(out), out, window.stride) * y).sum(range(y.ndim - 1))
 
     # A loop, so that the taps share one body.

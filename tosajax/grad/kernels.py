@@ -68,7 +68,7 @@ def kernels(
     Raises:
       ValueError: an override names an operator that does not exist or has no estimator.
     """
-    found = {}
+    by_name = {}
     for name, operator in spec.OPERATORS.items():
         if not hasattr(ops, name.lower()):
             continue
@@ -87,12 +87,12 @@ def kernels(
             kernel = functools.partial(kernel, max_trip_count=max_trip_count)
         # Operands of control flow are functions, which belong to one program.
         is_shared = operator.chapter != "control_flow"
-        found[name.lower()] = shared(kernel) if is_shared else kernel
+        by_name[name.lower()] = shared(kernel) if is_shared else kernel
     if overrides.get("RESCALE", estimator) is clipped_ste:
-        found["rescale_before_clamp"] = shared(rescale_before_clamp)
+        by_name["rescale_before_clamp"] = shared(rescale_before_clamp)
     if unknown := set(overrides) - set(spec.OPERATORS):
         raise ValueError(f"no operators {', '.join(sorted(unknown))}")
-    return SimpleNamespace(**found)
+    return SimpleNamespace(**by_name)
 
 
 def _kernel(name: str) -> Callable[..., Any]:

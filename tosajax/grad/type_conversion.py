@@ -29,14 +29,14 @@ def cast(input: Value, *, out_type: DType, estimate: Estimator = clipped_ste) ->
         return QTensor.of(result) if out_type.is_integer else result
     value = tie(input)
     if out_type.is_float:
-        kept = jnp.isfinite(result)
-        return follow(result, jnp.where(kept, value, lax.stop_gradient(value)))
+        is_kept = jnp.isfinite(result)
+        return follow(result, jnp.where(is_kept, value, lax.stop_gradient(value)))
     if not isinstance(input, QTensor):
         wide = value.astype(jnp.float32)
         return QTensor(result, estimate(wide, *range_of(out_type.storage)))
     # Narrowing keeps the low bits: values out of range are lost.
-    kept = result.astype(input.dtype) == input.q
-    source = jnp.where(kept, value, lax.stop_gradient(value))
+    is_kept = result.astype(input.dtype) == input.q
+    source = jnp.where(is_kept, value, lax.stop_gradient(value))
     return QTensor(result, follow(result.astype(jnp.float32), source))
 
 

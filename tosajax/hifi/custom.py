@@ -83,6 +83,21 @@ def gru(
 
     Returns:
       The last state, of Tensors, and the outputs, int16 [N, steps, out_feats].
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.hifi import custom, layers
+      >>> config = layers.GRUConfig(in_feats=4, out_feats=4)
+      >>> sizes = [(4, 4)] * 6 + [(4,)] * 3
+      >>> weights = layers.GRUWeights(*(np.full(size, 1000, np.int16) for size in sizes))
+      >>> b = tosajax.Builder()
+      >>> start = layers.GRUState(b.input("h", tosajax.DType.INT16, (1, 4)))
+      >>> xs = b.input("xs", tosajax.DType.INT16, (1, 3, 4))
+      >>> state, ys = custom.gru(b, config, weights, start, xs)
+      >>> b.graph([state.prev_h, ys])
+      Graph('main', (h: INT16[1,4], xs: INT16[1,3,4])
+          -> (custom_11_0: INT16[1,4], custom_11_1: INT16[1,3,4]), 10 nodes)
     """
     attributes = {**_recurrent(config, activation), "update": update}
     last, ys = _scan(b, "gru", attributes, weights, state, xs, config.out_feats)
@@ -110,6 +125,23 @@ def lstm(
 
     Returns:
       The last state, of Tensors, and the outputs, int16 [N, steps, out_feats].
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.hifi import custom, layers
+      >>> config = layers.LSTMConfig(in_feats=4, out_feats=4)
+      >>> sizes = [(4, 4)] * 8 + [(4,)] * 4
+      >>> weights = layers.LSTMWeights(*(np.full(size, 1000, np.int16) for size in sizes))
+      >>> b = tosajax.Builder()
+      >>> h = b.input("h", tosajax.DType.INT16, (1, 4))
+      >>> c = b.input("c", tosajax.DType.INT32, (1, 4))
+      >>> xs = b.input("xs", tosajax.DType.INT16, (1, 3, 4))
+      >>> state, ys = custom.lstm(b, config, weights, layers.LSTMState(h, c), xs)
+      >>> b.graph([*state, ys])
+      Graph('main', (h: INT16[1,4], c: INT32[1,4], xs: INT16[1,3,4])
+          -> (custom_15_0: INT16[1,4], custom_15_1: INT32[1,4], custom_15_2: INT16[1,3,4]),
+          13 nodes)
     """
     attributes = _recurrent(config, activation)
     last, ys = _scan(b, "lstm", attributes, weights, state, xs, config.out_feats)
@@ -127,6 +159,19 @@ def cnn(b: Builder, config: CNNConfig, weights: CNNWeights, x: Tensor) -> Tensor
 
     Returns:
       [N, ...], the results; see `cnn_apply`.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.hifi import custom, layers
+      >>> config = layers.conv2d_std_config(
+      ...     input_size=(5, 5, 4), kernel_size=(3, 3), output_size=(3, 3), output_channels=4
+      ... )
+      >>> weights = layers.CNNWeights(np.ones((4, 3, 3, 4), np.int8), np.zeros(4, np.int16))
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT16, (1, 5, 5, 4))
+      >>> b.graph([custom.cnn(b, config, weights, x)])
+      Graph('main', (x: INT16[1,5,5,4]) -> (custom_3: INT16[1,3,3,4]), 3 nodes)
     """
     assert x.shape is not None
     values = [np.asarray(w) for w in weights if w is not None]

@@ -106,6 +106,16 @@ class NNLibParamError(ValueError):
       argument: the parameter's name in the library.
       found: the parameter's value.
       wanted: a description of the accepted values.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import hifi
+      >>> from tosajax.hifi import kernels
+      >>> try:
+      ...     kernels.relu(np.int16([1, -2]), threshold=1, precision="9_9")
+      ... except hifi.NNLibParamError as error:
+      ...     print(error)
+      relu 9_9: precision is '9_9', expected one of 32_32, f32_f32, 16_16, 8_8
     """
 
     code = -1

@@ -51,6 +51,12 @@ def quantize(x: Any, fraction: int, dtype: type) -> QTensor:
 
     Returns:
       The integers, with the gradient of `x`, 0 where they saturate.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import training
+      >>> training.quantize(np.float32([-2, 0.25, 0.5]), 15, np.int16).q.tolist()
+      [-32768, 8192, 16384]
     """
     if isinstance(x, QTensor):
         return x
@@ -72,6 +78,12 @@ def real(x: QTensor, fraction: int) -> jax.Array:
 
     Returns:
       float32, with the gradient of `x`.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import training
+      >>> training.real(training.quantize(np.float32([-1, 0.25]), 15, np.int16), 15).tolist()
+      [-1.0, 0.25]
     """
     check_type("real", "x", x, QTensor)
     return tie(x) * jnp.float32(2.0 ** -integer("real", "fraction", fraction))
@@ -88,6 +100,16 @@ def with_gradient_of(exact: Any, fraction: int, value: jax.Array) -> jax.Array:
     Returns:
       float32: `exact` * 2**-fraction, with the gradient of `value`, 0 where `value` is outside the
       range of the integers.
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from tosajax.hifi import training
+      >>> def rounded(x):
+      ...     exact = jnp.round(x * 8).astype(jnp.int8)
+      ...     return training.with_gradient_of(exact, 3, x)
+      >>> [float(y) for y in jax.value_and_grad(rounded)(jnp.float32(0.3))]
+      [0.25, 1.0]
     """
     exact, value = (_array("with_gradient_of", *at) for at in (("exact", exact), ("value", value)))
     unit = 2.0 ** -integer("with_gradient_of", "fraction", fraction)
@@ -105,6 +127,16 @@ def quantize_weights(config: RecurrentConfig, weights: Weights) -> Weights:
 
     Returns:
       GRUWeights or LSTMWeights of integers, for `gru_scan` or `lstm_scan`.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers, training
+      >>> config = layers.GRUConfig(in_feats=4, out_feats=4)
+      >>> sizes = [(4, 4)] * 6 + [(4,)] * 3
+      >>> weights = layers.GRUWeights(*(np.full(size, 0.1, np.float32) for size in sizes))
+      >>> integers = training.quantize_weights(config, weights)
+      >>> integers.w_z[0].tolist()
+      [3277, 3277, 3277, 3277]
     """
     check_type("quantize_weights", "config", config, RecurrentConfig)
     if not isinstance(weights, GRUWeights | LSTMWeights):
@@ -140,6 +172,18 @@ def gru_scan_trainable(
       TypeError: an argument has the wrong type.
 
     Gradients: the gradients of `gru_scan_float`.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers, training
+      >>> config = layers.GRUConfig(in_feats=4, out_feats=4)
+      >>> sizes = [(4, 4)] * 6 + [(4,)] * 3
+      >>> weights = layers.GRUWeights(*(np.full(size, 0.1, np.float32) for size in sizes))
+      >>> start = layers.gru_init(config)
+      >>> xs = np.ones((3, 4), np.float32)
+      >>> state, ys = training.gru_scan_trainable(config, weights, start, xs)
+      >>> ys.dtype, ys.shape
+      (dtype('float32'), (3, 4))
     """
     check_config("GRU", GRUConfig, config)
     check_type("gru_scan_trainable", "weights", weights, GRUWeights)
@@ -188,6 +232,18 @@ def lstm_scan_trainable(
       ValueError: cell_Qformat is not 25.
 
     Gradients: the gradients of `lstm_scan_float`.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers, training
+      >>> config = layers.LSTMConfig(in_feats=4, out_feats=4)
+      >>> sizes = [(4, 4)] * 8 + [(4,)] * 4
+      >>> weights = layers.LSTMWeights(*(np.full(size, 0.1, np.float32) for size in sizes))
+      >>> start = layers.lstm_init(config)
+      >>> xs = np.ones((3, 4), np.float32)
+      >>> state, ys = training.lstm_scan_trainable(config, weights, start, xs)
+      >>> ys.dtype, ys.shape
+      (dtype('float32'), (3, 4))
     """
     check_config("LSTM", LSTMConfig, config)
     check_type("lstm_scan_trainable", "weights", weights, LSTMWeights)

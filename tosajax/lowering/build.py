@@ -222,13 +222,13 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
         values = {name: params[key] for name, key in constants.items()}
         values.update(zip(graph.inputs, inputs, strict=True))
         run = Run(params, state, values, {}, amend, watch)
-        run.found(graph.inputs, prefix)
+        run.report_tensors(graph.inputs, prefix)
         # `amend` and `watch` need the tensors inside a chain.
         steps = together if amend is None and watch is None else single
         with waiting_threads(waits):
             for step, names in steps:
                 step(run)
-                run.found(names, prefix)
+                run.report_tensors(names, prefix)
         return run.state, run.flags, tuple(run.read(graph.outputs))
 
     return run_graph

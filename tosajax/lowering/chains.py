@@ -32,7 +32,7 @@ def chains(parts: Sequence[Part], tensors: Mapping[str, Tensor]) -> list[range]:
 
 def _continues(chain: Sequence[Part], part: Part, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a fusion, or a RESHAPE of a fusion's output, can extend a chain."""
-    images = _images(chain[0], tensors)
+    images = _batch_size(chain[0], tensors)
     if images is None:
         return False
     computed = {name for p in chain for name in outputs_of(p)}
@@ -40,10 +40,10 @@ def _continues(chain: Sequence[Part], part: Part, tensors: Mapping[str, Tensor])
         return part.op == "RESHAPE" and part.inputs[0] in computed
     # Weights and scales are prepared before the call, so its kernels must not compute them.
     others = {name for node in nodes_of(part) for name in node.inputs[1:]}
-    return _images(part, tensors) == images and computed.isdisjoint(others)
+    return _batch_size(part, tensors) == images and computed.isdisjoint(others)
 
 
-def _images(part: Part, tensors: Mapping[str, Tensor]) -> int | None:
+def _batch_size(part: Part, tensors: Mapping[str, Tensor]) -> int | None:
     """The batch size that a fusion's inputs and output share, or None."""
     if isinstance(part, Node):
         return None

@@ -20,7 +20,7 @@ def cond_if_step(node: Node, blocks: Mapping[str, GraphFunction], flag_names: Fl
 
     def step(run: Run) -> None:
         condition, *inputs = run.read(node.inputs)
-        graphs = [_within(run, blocks[name]) for name in names]
+        graphs = [_with_params(run, blocks[name]) for name in names]
         nothing = flag_names.lowered(graphs, run.state, *inputs)
         then_graph, else_graph = (_with_flags(graph, nothing) for graph in graphs)
         run.state, flags, outputs = ops.cond_if(
@@ -37,28 +37,28 @@ def while_loop_step(
 ) -> Step:
     names = [node.attributes[key] for key in ("cond_graph", "body_graph")]
     flag_names = FlagNames(context)
-    known = {} if turns is None else {"turns": turns}
+    options = {} if turns is None else {"turns": turns}
 
     def step(run: Run) -> None:
-        cond_graph, body_graph = (_within(run, blocks[name]) for name in names)
+        cond_graph, body_graph = (_with_params(run, blocks[name]) for name in names)
         inputs = tuple(run.read(node.inputs))
         nothing = flag_names.lowered((cond_graph, body_graph), run.state, *inputs)
 
         # cond_graph may write variables and break rules, so it runs where state and flags pass
         # on: before the loop, and at the end of each turn.
         def judge(state: State, flags: Flags, values: tuple[jax.Array, ...]):
-            state, found, (condition,) = cond_graph(state, *values)
-            return condition, state, _either(flags, found), values
+            state, new_flags, (condition,) = cond_graph(state, *values)
+            return condition, state, _merged_flags(flags, new_flags), values
 
         def turn(_: jax.Array, state: State, flags: Flags, values: tuple[jax.Array, ...]):
-            state, found, values = body_graph(state, *values)
-            return judge(state, _either(flags, found), values)
+            state, new_flags, values = body_graph(state, *values)
+            return judge(state, _merged_flags(flags, new_flags), values)
 
         _, run.state, flags, outputs = context.kernels.while_loop(
             judge(run.state, nothing, inputs),
             cond_graph=lambda condition, *_: condition,
             body_graph=turn,
-            **known,
+            **options,
         )
         store(run, node, outputs)
         _report(run, node, flags)
@@ -79,20 +79,20 @@ class FlagNames:
         return {name: jnp.asarray(False) for name in self._names}
 
 
-def _within(run: Run, block: GraphFunction) -> GraphFunction:
+def _with_params(run: Run, block: GraphFunction) -> GraphFunction:
     return functools.partial(block, run.params, amend=run.amend, watch=run.watch)
 
 
 def _with_flags(graph: Callable[..., Any], nothing: Flags) -> Callable[..., Any]:
     def run_graph(state: State, *inputs: jax.Array):
         state, flags, outputs = graph(state, *inputs)
-        return state, _either(nothing, flags), outputs
+        return state, _merged_flags(nothing, flags), outputs
 
     return run_graph
 
 
-def _either(flags: Flags, found: Flags) -> Flags:
-    return flags | {name: flags[name] | flag for name, flag in found.items()}
+def _merged_flags(flags: Flags, others: Flags) -> Flags:
+    return flags | {name: flags[name] | flag for name, flag in others.items()}
 
 
 def _report(run: Run, node: Node, flags: Flags) -> None:

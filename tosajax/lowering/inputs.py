@@ -96,7 +96,7 @@ def no_names() -> Collection[str]:
 
 
 def holds(
-    found: np.dtype, dtype: DType, *, is_unsigned: bool = False, in_files: bool = False
+    actual: np.dtype, dtype: DType, *, is_unsigned: bool = False, in_files: bool = False
 ) -> bool:
     """Whether an array of a NumPy type can hold an element type, by value or by bits.
 
@@ -104,14 +104,14 @@ def holds(
     otherwise the values of 0..255 images would change.
 
     Args:
-      found: the NumPy type of the arrays.
+      actual: the NumPy type of the arrays.
       dtype: the element type.
       is_unsigned: whether the graph reads the tensor as unsigned; see `graph.zero_points`.
       in_files: whether bf16 and fp8 may be given as bits, as in NumPy files.
     """
-    if found == dtype.storage or (in_files and found in _IN_FILES.get(dtype, ())):
+    if actual == dtype.storage or (in_files and actual in _IN_FILES.get(dtype, ())):
         return True
-    return is_unsigned and _may_be_unsigned(found, dtype)
+    return is_unsigned and _may_be_unsigned(actual, dtype)
 
 
 def typed(
@@ -181,8 +181,8 @@ def check_range(tensor: Tensor, value: jax.Array | np.ndarray) -> None:
         )
 
 
-def _may_be_unsigned(found: np.dtype, dtype: DType) -> bool:
-    return dtype in _UNSIGNED and found == _UNSIGNED[dtype]
+def _may_be_unsigned(actual: np.dtype, dtype: DType) -> bool:
+    return dtype in _UNSIGNED and actual == _UNSIGNED[dtype]
 
 
 def _check_params(forms: Mapping[str, Form], params: Any) -> None:
@@ -222,23 +222,23 @@ def _check_form(name: str, value: Any, form: Form) -> None:
         raise ValueError(f"{name} has shape {array.shape}, expected {shape}")
 
 
-def _conversion(found: np.dtype, wanted: DType) -> str:
+def _conversion(actual: np.dtype, wanted: DType) -> str:
     """Advice to convert an array, if the conversion keeps its values or its bits."""
     storage = wanted.storage
-    if not isinstance(found, np.dtype):  # a type of JAX alone, such as keys
+    if not isinstance(actual, np.dtype):  # a type of JAX alone, such as keys
         return ""
-    if wanted is DType.INT48 and found == np.int32:
+    if wanted is DType.INT48 and actual == np.int32:
         return "; JAX narrows int64 to int32 unless 64-bit types are enabled"
     # NumPy files lack types of other libraries: they hold "|V2", or unsigned integers.
-    is_bits = found.kind == "u" or (found.kind == "V" and found.isbuiltin != 2)
-    if is_bits and found.itemsize == storage.itemsize and wanted in _WHOLE:
+    is_bits = actual.kind == "u" or (actual.kind == "V" and actual.isbuiltin != 2)
+    if is_bits and actual.itemsize == storage.itemsize and wanted in _WHOLE:
         same = f"; use .view({storage.name}) if it holds the same bits"
         if wanted not in _UNSIGNED:
             return same
         middle = 1 << (wanted.bits - 1)
         return f"{same}, or (x ^ {middle}).view({storage.name}) if its 0 stands for -{middle}"
     for kind in (jnp.floating, jnp.integer):
-        if jnp.issubdtype(found, kind) and jnp.issubdtype(storage, kind):
+        if jnp.issubdtype(actual, kind) and jnp.issubdtype(storage, kind):
             return f"; use .astype({storage.name}) if its values fit"
     return ""
 

@@ -51,7 +51,7 @@ def kernel_of(fusion: Fusion, tensors: Mapping[str, Tensor], isa: InstructionSet
     Args:
       fusion: the nodes that it computes.
       tensors: the graph's tensors, by name.
-      isa: from `native_set`.
+      isa: the instruction set from `native_set`.
     """
     prepare = fusion.kernel(tensors, isa)
 

@@ -30,9 +30,9 @@ def operator_step(
         static["out_type"] = tensors[node.outputs[0]].dtype
     names: list[str | tuple[str, ...]] = []
     fixed: dict[int, Any] = {}
-    found = arguments(operator, node.inputs, Kind.INPUT)
+    by_argument = arguments(operator, node.inputs, Kind.INPUT)
     for position, argument in enumerate(operator.inputs):
-        name = found[argument.name]
+        name = by_argument[argument.name]
         if argument.form is Form.SHAPE:
             fixed[position] = _static_shape(node, tensors[name])
         elif context.prepare and argument.prepared and _is_constant(tensors, name):
@@ -58,8 +58,8 @@ def operator_step(
         store(run, node, kernel(*inputs, **attributes))
         if broken is not None:
             label = node.op.lower()
-            found = broken(*inputs).items()
-            run.flags.update({(node.title, f"{label}.{rule}"): flag for rule, flag in found})
+            broken_rules = broken(*inputs).items()
+            run.flags.update({(node.title, f"{label}.{rule}"): flag for rule, flag in broken_rules})
 
     return step
 
@@ -117,10 +117,10 @@ def custom_step(node: Node, graph: Graph, context: Context) -> Step:
     domain, name = (node.attributes[key] for key in ("domain_name", "operator_name"))
     function = context.custom_ops.get((domain, name))
     if function is None:
-        known = ", ".join(map(str, context.custom_ops)) or "none"
+        listed = ", ".join(map(str, context.custom_ops)) or "none"
         raise UnsupportedError(
             f"{node.title}: custom_ops has no {(domain, name)}, expected a function of the "
-            f"node's inputs (it has {known})"
+            f"node's inputs (it has {listed})"
         )
     attributes = node.attributes["implementation_attrs"]
     wanted = [graph.tensors[n] for n in node.outputs]
@@ -135,8 +135,8 @@ def custom_step(node: Node, graph: Graph, context: Context) -> Step:
 
 
 def _check_results(node: Node, wanted: Sequence[Tensor], results: Sequence[jax.Array]) -> None:
-    found = [((r.dtype, tuple(r.shape)),) for r in results]
-    if found != [t.dtype.parts(t.shape or ()) for t in wanted]:
-        given = ", ".join(f"{r.dtype}[{','.join(map(str, r.shape))}]" for r in results)
+    actual = [((r.dtype, tuple(r.shape)),) for r in results]
+    if actual != [t.dtype.parts(t.shape or ()) for t in wanted]:
+        listed = ", ".join(f"{r.dtype}[{','.join(map(str, r.shape))}]" for r in results)
         expected = ", ".join(f"{t.name} {t}" for t in wanted)
-        raise ValueError(f"{node.title}: the function returned {given}, expected {expected}")
+        raise ValueError(f"{node.title}: the function returned {listed}, expected {expected}")

@@ -58,15 +58,15 @@ class Run:
     def read(self, names: Sequence[str]) -> list[Any]:
         return [self.values[name] for name in names]
 
-    def found(self, names: Sequence[str], prefix: str) -> None:
+    def report_tensors(self, names: Sequence[str], prefix: str) -> None:
         """Passes computed tensors of the graph with a path to `watch` and `amend`."""
         for name in names:
-            known = name_in(prefix, name)
+            full_name = name_in(prefix, name)
             if self.watch is not None:
-                self.state = self.watch(self.state, known, self.values[name])
+                self.state = self.watch(self.state, full_name, self.values[name])
             if self.amend is not None:
-                amended = self.amend(known, self.values[name])
-                self.values.update({name if n == known else n: v for n, v in amended.items()})
+                amended = self.amend(full_name, self.values[name])
+                self.values.update({name if n == full_name else n: v for n, v in amended.items()})
 
 
 def name_in(prefix: str, name: str) -> str:

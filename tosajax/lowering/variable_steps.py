@@ -40,9 +40,9 @@ def _checked_variable(node: Node, tensor: Tensor, context: Context) -> str:
     name = node.attributes["name"]
     declared = context.variables.get(name, ())
     if [(t.shape, t.dtype) for t in declared] != [(tensor.shape, tensor.dtype)]:
-        found = ", ".join(map(str, declared)) or "nothing"
+        listed = ", ".join(map(str, declared)) or "nothing"
         raise UnsupportedError(
-            f"{node.title}: variable {name!r} is declared as {found}, expected once as {tensor}; "
+            f"{node.title}: variable {name!r} is declared as {listed}, expected once as {tensor}; "
             "the specification leaves the result open"
         )
     return name

@@ -37,7 +37,7 @@ def check_inputs(
     """Checks inputs that are zero points; the values of other inputs are not read.
 
     Args:
-      zero_points: from `input_zero_points`.
+      zero_points: the zero points from `input_zero_points`.
       tensors: the graph's inputs.
       arrays: their values; some may be traced.
 

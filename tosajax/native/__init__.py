@@ -49,8 +49,8 @@ def wanted(native: bool | None) -> bool | None:
     """Whether programs shall have native kernels; None leaves it to the processor.
 
     Args:
-      native: what the user asked for. The environment variable TOSAJAX_NATIVE may forbid native
-        kernels, or decide where this is None.
+      native: the user's choice. The environment variable TOSAJAX_NATIVE may forbid native kernels,
+        or decide where this is None.
 
     Raises:
       ValueError: TOSAJAX_NATIVE is neither 0 nor 1.

@@ -54,7 +54,7 @@ class Epilogue(NamedTuple):
     Args:
       multiplier: int32 or int16, [1] or [OC]; int16 for int48 accumulators.
       shift: int8, [1] or [OC].
-      zero_point: of the output, a scalar.
+      zero_point: the zero point of the output, a scalar.
       least: lower bound of results, a scalar.
       largest: upper bound of results, a scalar.
       double: whether RESCALE rounds twice (DOUBLE_ROUND).
@@ -88,7 +88,7 @@ class Scaling(NamedTuple):
     """RESCALE of int8 to int32; all but `double` may be traced.
 
     Args:
-      zero_point: of the input, [1].
+      zero_point: the zero point of the input, [1].
       multiplier: int32 or int16, [1].
       shift: int8, [1].
       double: whether it rounds twice (DOUBLE_ROUND).
@@ -109,7 +109,7 @@ class Adding(NamedTuple):
       op: "ADD" or "SUB".
       other: int8, of the results' shape.
       is_right: whether the results are the right operand.
-      scales: of the left and of the right operand.
+      scales: the scales of the left and of the right operand.
       epilogue: RESCALE of the sums by one scale, and CLAMP.
     """
 
@@ -132,7 +132,7 @@ def convolve(
     Args:
       isa: an instruction set of this processor.
       o: the operands.
-      window: of the convolution; its padding is not negative.
+      window: the window of the convolution; its padding is not negative.
       epilogue: RESCALE and CLAMP of the accumulators; None returns them.
       adding: ADD or SUB of the results, if these are int8.
 
@@ -208,7 +208,7 @@ def multiply(
     Args:
       isa: an instruction set of this processor.
       inputs: a and b, int8 or int16, [N, H, C] and [N, C, W].
-      zero_points: of a and b, of their type, [1]; 0 for int16.
+      zero_points: the zero points of a and b, of their type, [1]; 0 for int16.
       epilogue: RESCALE and CLAMP of the accumulators; None returns them.
 
     Returns:
@@ -245,7 +245,7 @@ def add(
       isa: an instruction set of this processor.
       op: "ADD" or "SUB".
       inputs: int8, of one shape, with at least `isa.lanes` elements.
-      scales: of each input.
+      scales: the scales of each input.
       epilogue: RESCALE of the sums by one scale, and CLAMP.
 
     Returns:
@@ -270,8 +270,8 @@ def combine(
       isa: an instruction set of this processor.
       op: "AVG_POOL2D" or "MAX_POOL2D".
       x: int8 or int16, [N, H, W, C].
-      window: of the pool.
-      zero_points: of the input and the output, [1]; 0 for MAX_POOL2D.
+      window: the window of the pool.
+      zero_points: the zero points of the input and the output, [1]; 0 for MAX_POOL2D.
 
     Returns:
       A kernel whose result is [N, OH, OW, C] of x's type.
@@ -435,7 +435,7 @@ def _pack_weights(
     Args:
       weight: int8, [OC, KH, KW, IC].
       isa: the instruction set.
-      vectors: of all output channels.
+      vectors: vectors of all output channels.
       tile_vectors: vectors of a tile.
       cut: segments of a window row.
 

@@ -72,7 +72,7 @@ class Cut(NamedTuple):
     Args:
       terms: reduction elements.
       parts: segments.
-      length: elements of a segment, a multiple of those of a step.
+      length: elements of a segment, a multiple of the elements of a step.
     """
 
     terms: int
@@ -94,7 +94,7 @@ def cut_of(isa: InstructionSet, window: Window, weight: Sequence[int], *, is_int
 
     Args:
       isa: the instruction set.
-      window: of the convolution.
+      window: the window of the convolution.
       weight: shape of the weight, [OC, KH, KW, IC].
       is_int16: whether inputs are int16.
     """
@@ -112,7 +112,7 @@ def vectors_of_tile(isa: InstructionSet, vectors: int, window: Window, x: Sequen
     Args:
       isa: the instruction set.
       vectors: vectors of all channels.
-      window: of the convolution.
+      window: the window of the convolution.
       x: shape of the input.
     """
     run = _run(window, x)
@@ -152,17 +152,17 @@ def _cost(isa: InstructionSet, vectors: int, tile: Tile, run: int) -> float:
 
 def threads() -> int:
     """The processors that this process may use, at most 64."""
-    known = getattr(os, "sched_getaffinity", None)
-    return min(_MOST_THREADS, len(known(0)) if known else os.cpu_count() or 1)
+    affinity = getattr(os, "sched_getaffinity", None)
+    return min(_MOST_THREADS, len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
 class _Share(NamedTuple):
     """How the rows of the output are cut into work items.
 
     Args:
-      rows: of an item.
+      rows: rows of an item.
       items_per_image: the last one computes rows of the item before it again, to have as many.
-      items: in all images.
+      items: items in all images.
       threads: the most that share them.
     """
 
@@ -221,7 +221,7 @@ class _Staging(NamedTuple):
     Args:
       in_place: no copy is made; rows are read where they are.
       axis: the pixels of a row.
-      rows: of the copy.
+      rows: rows of the copy.
       row: bytes of a row.
       pixel: bytes from a pixel to the next.
       plane: bytes of the copy; of int16 by instructions for bytes, of its upper or lower bytes.
@@ -278,9 +278,9 @@ def of_convolution(
     Args:
       isa: the instruction set.
       epilogue: how accumulators become results.
-      window: of the convolution.
+      window: the window of the convolution.
       weight: shape of the weight, [OC, KH, KW, IC].
-      tile_vectors: from `vectors_of_tile`.
+      tile_vectors: tile vectors from `vectors_of_tile`.
       x: shape of the input.
       workers: threads that there are.
     """
@@ -346,7 +346,7 @@ def of_depthwise(
 
     Args:
       key: the specialization of the kernel.
-      window: of the convolution.
+      window: the window of the convolution.
       multiplier: output channels for each input channel.
       x: shape of the input.
       workers: threads that there are.
@@ -482,7 +482,7 @@ def _parts_of_matmul(
     Args:
       key: the specialization of the kernel.
       count: matrices.
-      blocks: of columns.
+      blocks: blocks of columns.
       height: rows.
       depth: reduction elements.
       worth: the most items of a product.
@@ -523,7 +523,7 @@ def of_pool(key: pool.KernelKey, window: Window, x: Sequence[int], workers: int)
 
     Args:
       key: the specialization of the kernel.
-      window: of the pool.
+      window: the window of the pool.
       x: shape of the input.
       workers: threads that there are.
     """

@@ -66,7 +66,7 @@ def batched(
     Args:
       compute: returns the results of the function for its arguments.
       operator: the row of the function in the operator table; None where it has none.
-      arguments: by name, with Operands for arrays.
+      arguments: the arguments, by name, with Operands for arrays.
     """
     if operator is None:
         return _one_by_one(compute, arguments)

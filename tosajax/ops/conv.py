@@ -51,7 +51,7 @@ def conv2d(
       stride: y, x; elements.
       dilation: y, x; elements.
       acc_type: the accumulator of the type row; the arithmetic is at least as precise.
-      local_bound: of no effect; sums are as precise as XLA makes them either way.
+      local_bound: has no effect; sums are as precise as XLA makes them either way.
 
     Returns:
       int32, int48 or float, [N, OH, OW, OC].
@@ -97,7 +97,7 @@ def conv3d(
       stride: depth, y, x; elements.
       dilation: depth, y, x; elements.
       acc_type: the accumulator of the type row; the arithmetic is at least as precise.
-      local_bound: of no effect; sums are as precise as XLA makes them either way.
+      local_bound: has no effect; sums are as precise as XLA makes them either way.
 
     Returns:
       int32, int48 or float, [N, OD, OH, OW, OC].
@@ -143,7 +143,7 @@ def depthwise_conv2d(
       stride: y, x; elements.
       dilation: y, x; elements.
       acc_type: the accumulator of the type row; the arithmetic is at least as precise.
-      local_bound: of no effect; sums are as precise as XLA makes them either way.
+      local_bound: has no effect; sums are as precise as XLA makes them either way.
 
     Returns:
       int32, int48 or float, [N, OH, OW, C * M].
@@ -201,7 +201,7 @@ def transpose_conv2d(
       out_pad: top, bottom, left, right; elements, negative ones crop; above -KH and -KW.
       stride: y, x; elements.
       acc_type: the accumulator of the type row; the arithmetic is at least as precise.
-      local_bound: of no effect; sums are as precise as XLA makes them either way.
+      local_bound: has no effect; sums are as precise as XLA makes them either way.
 
     Returns:
       int32, int48 or float, [N, OH, OW, OC].
@@ -304,8 +304,8 @@ def phases(
     oc, *kernel, ic = weight.shape
     reach = tuple(-(-size // step) for size, step in zip(kernel, stride, strict=True))
     missing = [n * s - size for n, s, size in zip(reach, stride, kernel, strict=True)]
-    known = isinstance(weight, np.ndarray) and isinstance(weight_zp, np.ndarray)
-    xp: Any = np if known else jnp
+    is_numpy = isinstance(weight, np.ndarray) and isinstance(weight_zp, np.ndarray)
+    xp: Any = np if is_numpy else jnp
     high = [(0, 0), *((0, more) for more in missing), (0, 0)]
     filled = xp.pad(weight, high, constant_values=weight_zp.reshape(()))
     split = filled.reshape(oc, reach[0], stride[0], reach[1], stride[1], ic)

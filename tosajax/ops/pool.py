@@ -109,8 +109,8 @@ def max_pool2d(
     missing = jnp.isnan(wide)
     wide = jnp.where(missing, -jnp.inf, wide)
     largest = sweep(wide, shape, -np.inf, lax.max, jnp.float32)
-    found = sweep(jnp.logical_not(missing), shape, False, lax.bitwise_or, jnp.bool_)
-    return jnp.where(found, largest, jnp.nan).astype(input.dtype)
+    has_number = sweep(jnp.logical_not(missing), shape, False, lax.bitwise_or, jnp.bool_)
+    return jnp.where(has_number, largest, jnp.nan).astype(input.dtype)
 
 
 def sweep(

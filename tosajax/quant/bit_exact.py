@@ -26,7 +26,13 @@ AGAINST = ("frozen", "reference_model")
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One tensor of the model beside the same tensor of another program."""
+    """One tensor of the model beside the same tensor of another program.
+
+    Example:
+      >>> from tosajax import quant
+      >>> print(quant.Comparison("y", "frozen", elements=8, mismatches=1, largest=2, first=(0, 3)))
+      frozen: y: 1 of 8 differ, by up to 2, first at (0, 3)
+    """
 
     tensor: str
     against: str
@@ -60,8 +66,15 @@ class BitExactReport:
     """Every tensor of the integer graph, in the order in which they are computed.
 
     Args:
-      comparisons: of the tensors.
-      unpredictable: what the frozen graph computes without the specification's warrant.
+      comparisons: a `Comparison` of each tensor with each program.
+      unpredictable: the REQUIRE rules that the frozen graph breaks, with their node.
+
+    Example:
+      >>> from tosajax import quant
+      >>> tensor = quant.Comparison("y", "frozen", 8, mismatches=1, largest=2, first=(0, 3))
+      >>> report = quant.BitExactReport((tensor,))
+      >>> print(report)
+      1 mismatches in 8 elements; first: frozen: y: 1 of 8 differ, by up to 2, first at (0, 3)
     """
 
     comparisons: tuple[Comparison, ...]
@@ -81,7 +94,7 @@ class BitExactReport:
         return next((c for c in self.comparisons if c.mismatches), None)
 
     def __bool__(self) -> bool:
-        """Whether all elements are equal, and each is what the specification asks for."""
+        """Whether all elements are equal, and no REQUIRE rule is broken."""
         return self.mismatches == 0 and not self.unpredictable
 
     def __repr__(self) -> str:
@@ -116,8 +129,8 @@ def check_bit_exact(
     outputs within a tolerance as well.
 
     Args:
-      model: with its parameters.
-      inputs: as for `QModel.apply`.
+      model: the model; `params` are its parameters.
+      inputs: examples, as for `QModel.apply`.
       against: "frozen", the graph of `freeze` as `tosajax.compile` runs it; "reference_model",
         Arm's model running it (needs `pip install 'tosajax[reference]'`); or one of them.
       allow_nan: takes examples with NaN or infinities.

@@ -66,7 +66,7 @@ def calibrate(
     leaves masked ones out: it holds the greatest real element of each row less ln(512 n).
 
     Args:
-      model: from `prepare`.
+      model: the model, from `prepare`.
       batches: examples; each an input as for `QModel.apply`, or a tuple of inputs.
       values: constants of the float graph by name, if they have been trained since.
       allow_nan: takes examples with NaN or infinities, and tensors that become NaN; ranges ignore
@@ -131,8 +131,16 @@ class Observed:
 
     Args:
       values: constants of the float graph by name.
-      states: of the observer of each activation, pytrees of arrays.
-      moments: of each convolution that keeps a batch norm, by its output.
+      states: the states of the observer of each activation, pytrees of arrays.
+      moments: the moments of each convolution that keeps a batch norm, by its output.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> quant.observe(model, [example])
+      Observed(0 constants, 2 activations)
     """
 
     values: dict[str, jax.Array]
@@ -175,10 +183,10 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
     """The parameters from the states of observers; see `calibrate`.
 
     Args:
-      model: from `prepare`.
-      observed: from `observe`.
-      percentile: of the activations, in (50, 100]; one program serves all of them. The
-        specification's own range by default.
+      model: the model, from `prepare`.
+      observed: the states of observers, from `observe`.
+      percentile: the percentile of the activations, in (50, 100]; one program serves all of them.
+        The specification's own range by default.
 
     Raises:
       ValueError: the percentile is out of range, or an activation has an observer without a
@@ -297,10 +305,10 @@ def weight_qparams(
     """The scale of a constant, by channel where its specification asks for that.
 
     Args:
-      model: from `prepare`.
-      name: of the constant.
+      model: the model, from `prepare`.
+      name: the constant's name.
       values: float32.
-      bits: in place of the bits of the specification.
+      bits: replaces the bits of the specification.
     """
     spec, axes = model.specs[name], model.plan.scaled[name].channel_axes
     width = jnp.asarray(spec.bits, jnp.float32) if bits is None else bits
@@ -386,7 +394,7 @@ class Sight(NamedTuple):
 def updated_states(
     model: PreparedModel, states: Mapping[str, Any], params: Params, *inputs: jax.Array
 ) -> tuple[dict[str, Any], Sight]:
-    """The states after a batch, and what it shows.
+    """The states after a batch, and the `Sight` of it.
 
     Tensors inside loops and branches are observed each time that they are computed, at once.
 
@@ -495,8 +503,8 @@ def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None =
     made anew. Parameters may be traced, but samples have no gradient.
 
     Args:
-      model: from `prepare`.
-      params: with their scales, zero points and bits.
+      model: the model, from `prepare`.
+      params: the parameters, with their scales, zero points and bits.
       sources: only the functions that read tensors with the scales of these; all by default.
 
     Returns:

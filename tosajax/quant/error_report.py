@@ -34,10 +34,10 @@ class Row:
     Args:
       tensor: name.
       op: the operator that computes it.
-      location: of that operator in the user's source.
+      location: the location of that operator in the user's source.
       dtype: INT8, INT16, FP8E4M3 or FP8E5M2.
-      bits: of its range.
-      sqnr: signal to quantization noise, in dB; of its own operator and all before it.
+      bits: the bits of its range.
+      sqnr: signal to quantization noise, in dB, of its operator and all operators before it.
       local_sqnr: the same of its operator alone, on the operands of the integer graph; with FP8,
         of rounding this tensor alone.
       saturated: share of values that lie beyond the range.
@@ -45,8 +45,18 @@ class Row:
       dead: share of channels (along the final axis) that never change.
       mean_shift: mean error, in steps; with FP8, in units of the scale.
       levels: how many integers, or FP8 values, occur.
-      of_levels: how many could.
+      of_levels: how many could occur.
       acc_bits: bits of the largest accumulator before it; None without one.
+
+    Example:
+      >>> from tosajax import DType, quant
+      >>> row = quant.Row(
+      ...     tensor="y", op="ADD", location="", dtype=DType.INT8, bits=8, sqnr=40.0,
+      ...     local_sqnr=45.0, saturated=0.0, zeros=0.0, dead=0.0, mean_shift=0.0, levels=200,
+      ...     of_levels=256, acc_bits=None,
+      ... )
+      >>> row.levels / row.of_levels
+      0.78125
     """
 
     tensor: str
@@ -96,8 +106,18 @@ class QuantReport:
     """A row for each tensor, in the order in which they are computed.
 
     Args:
-      rows: of the tensors.
+      rows: a row for each tensor.
       widened: the channels of weights whose scale grew so that their bias has room.
+
+    Example:
+      >>> from tosajax import DType, quant
+      >>> row = quant.Row(
+      ...     tensor="y", op="ADD", location="", dtype=DType.INT8, bits=8, sqnr=40.0,
+      ...     local_sqnr=45.0, saturated=0.0, zeros=0.0, dead=0.0, mean_shift=0.0, levels=200,
+      ...     of_levels=256, acc_bits=None,
+      ... )
+      >>> quant.QuantReport((row,))
+      QuantReport(1 tensor, worst: ADD 'y', 45.0 dB by itself)
     """
 
     rows: tuple[Row, ...]
@@ -173,7 +193,7 @@ def report(
     one, and the local error of a WHILE_LOOP or a COND_IF is the error of all nodes of its graphs.
 
     Args:
-      model: from `prepare`, with its parameters.
+      model: the model, from `prepare`, with its parameters.
       inputs: examples, as for `QModel.apply`; real values.
       allow_nan: takes examples with NaN or infinities.
       progress: show a bar of programs (integers, floats, each operator by itself) on a terminal.

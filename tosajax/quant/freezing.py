@@ -68,9 +68,9 @@ def with_constants(graph: Graph, constants: Mapping[str, np.ndarray], plan: Plan
     CLAMPs and spreads of bits that do nothing are left out.
 
     Args:
-      graph: of integers.
+      graph: the graph of integers.
       constants: values of constants by name, and of bounds by key.
-      plan: of the model.
+      plan: the model's plan.
 
     Raises:
       TosaError: the graph is illegal.
@@ -116,9 +116,9 @@ def quantizations(
     """Scales, zero points and ranges of a model's integers, by tensor name.
 
     Args:
-      plan: of the model.
-      qparams: by owner.
-      graph: of integers.
+      plan: the model's plan.
+      qparams: the QParams, by owner.
+      graph: the graph of integers.
     """
     result: dict[str, Quantization] = {}
     normed = {conv.weight: conv.channel_axes for conv in plan.norms.values()}
@@ -197,7 +197,7 @@ def check_factors(constants: Mapping[str, np.ndarray], recipes: Mapping[str, Rec
 def check_biases(
     constants: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe], params: Params
 ) -> None:
-    """Raises ValueError where a bias is beyond what its accumulator has room for.
+    """Raises ValueError where a bias is beyond the limit of its accumulator.
 
     The scale of a constant grows until its biases fit (`room`); the scale of two computed tensors
     does not. A mask, which takes its sums beyond the range of the output, may saturate.

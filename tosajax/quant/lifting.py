@@ -50,12 +50,12 @@ def lift(
 
     Args:
       graph: legal, every dimension known; of integers.
-      trainable: of "weights" (int4, int8 and int16), "bias" (int32 and int48), "rescale"
+      trainable: some of "weights" (int4, int8 and int16), "bias" (int32 and int48), "rescale"
         (multipliers) and "table".
       estimator: the surrogate derivative of rounding and saturation.
       overrides: other estimators, by operator.
-      max_trip_count: as of `prepare`; without it a WHILE_LOOP whose inputs decide on its turns has
-        no gradients. Constants inside loops and branches stay as they are.
+      max_trip_count: see `prepare`; without it a WHILE_LOOP whose inputs decide on its turns has no
+        gradients. Constants inside loops and branches stay as they are.
 
     Returns:
       model: its `apply` takes integers for the inputs, and returns integers as float32.

@@ -51,8 +51,8 @@ def prepare(
     root) become a TABLE each.
 
     Graphs of WHILE_LOOP and COND_IF are converted as well; a tensor x of a graph "body" is "body/x"
-    for rules and in parameters. A float state of a loop has one scale in all turns, that of the
-    loop's output; the results of both branches have the scale of the output.
+    for rules and in parameters. A float state of a loop has the scale of the loop's output in all
+    turns; the results of both branches have the scale of the output.
 
     Rules may give FP8 to all operands of convolutions and MATMUL, as `rule(".*",
     weight=QSpec("fp8e4m3"), act=QSpec("fp8e4m3"))` does. Each then passes through FP8 with a scale
@@ -65,11 +65,11 @@ def prepare(
         Equinox or Flax (nnx).
       rules: how nodes are quantized; where several match, later rules win. Without
         rules: INT8, weights symmetric and per channel, activations with a zero point.
-      example_args: of a function, its inputs: a tuple of arrays or `jax.ShapeDtypeStruct`.
-      params: of a function, its first argument, a pytree of the parameters; None if it has none,
+      example_args: for a function: its inputs, a tuple of arrays or `jax.ShapeDtypeStruct`.
+      params: for a function: its first argument, a pytree of the parameters; None if it has none,
         or is a module that holds them.
-      max_unroll: of a function, the most turns of a loop that are written one after the other.
-      rounding_mode: of every RESCALE but those of INT48, which have one.
+      max_unroll: for a function: the most turns of a loop that are unrolled.
+      rounding_mode: the rounding mode of every RESCALE except of INT48, which allow one only.
       estimator: the surrogate derivative of rounding and saturation; of integers.
       overrides: other estimators, by operator ("RESCALE").
       own_pool_scales: means of AVG_POOL2D are sums that a RESCALE divides, with a scale of their
@@ -183,9 +183,9 @@ def _norms(graph: Graph, normed: Collection[str], asked: bool | str) -> dict[str
     """The convolutions that keep a batch norm, by output.
 
     Args:
-      graph: from `simplify`.
+      graph: the graph, from `simplify`.
       normed: the outputs of those whose channels the graph scaled.
-      asked: by the user.
+      asked: the user's `batch_norms`.
     """
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     convolutions = {}

@@ -44,6 +44,17 @@ class QModel(abc.ABC):
       plan: how the tensors of `graph` are quantized, and its constants made.
       estimator: the surrogate derivative of rounding and saturation.
       overrides: other estimators, by operator.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> model
+      PreparedModel('main', graph 17 nodes, float graph 1 node, weights 0, activations 2,
+          formats 2 of 8-bit INT8)
+      >>> model.activations, [tensor.dtype.name for tensor in model.graph.output_tensors]
+      (('x', 'output'), ['INT8'])
     """
 
     graph: Graph
@@ -99,7 +110,7 @@ class QModel(abc.ABC):
         model keeps.
 
         Args:
-          params: from `calibrate`, trained or not.
+          params: the parameters, from `calibrate`, trained or not.
           inputs: float32 (or, as they are in the float graph, integers and bool) in the graph's
             shapes; or batches of them: one axis more in front, or more along a first axis of 1.
             Integers of a quantized input are taken as they are.
@@ -108,8 +119,8 @@ class QModel(abc.ABC):
             as "exact". "float".
 
         Returns:
-          The outputs in float32, integers times their scale (those of a lifted graph as they
-          are), and bool.
+          The outputs in float32, integers times their scale (integers of a lifted graph unscaled),
+          and bool.
 
         Raises:
           TypeError: an input is not an array, or not of floats where `mode` needs them.
@@ -134,9 +145,10 @@ class QModel(abc.ABC):
         gives the same outputs for these inputs, and in "exact" the same bits.
 
         Args:
-          params: from `calibrate`, of a model that `prepare` made with `batch_norms`.
-          inputs: as for `apply`; all examples of the batch count.
-          mode: as for `apply`.
+          params: the parameters, from `calibrate`, of a model that `prepare` made with
+            `batch_norms`.
+          inputs: examples, as for `apply`; all examples of the batch count.
+          mode: the mode, as for `apply`.
 
         Returns:
           The outputs, and the norms with these statistics, for `with_statistics`.
@@ -179,13 +191,13 @@ class QModel(abc.ABC):
         return parameters.recipe_constants(self.plan, fitted(self.plan, params))
 
     def freeze(self, params: Params) -> Graph:
-        """The integer graph with these parameters: what `apply` computes, to save and to ship.
+        """The integer graph with these parameters, to save and to ship; equal to `apply`.
 
         It has the scales and zero points of its integers (`Graph.quantization`), and so has its
         file. Weights near 0 have a larger scale than the parameters hold, so that their bias has
         room (`report` lists them); products so long that sums may overflow all the same are named
-        in a warning. Inputs and outputs of a lifted graph keep those that it was lifted with. Its
-        batch is open where that of the float graph was.
+        in a warning. Inputs and outputs of a lifted graph keep the scales that it was lifted with.
+        The batch is open if the float graph's is.
 
         Raises:
           ValueError: the parameters are of another model; one of them is NaN; a scale is not
@@ -257,6 +269,17 @@ class PreparedModel(QModel):
       reader: finds parameters of the function that `prepare` was given; None for a graph, and in
         another process.
       source: the float graph of any batch that `prepare` was given; None for other graphs.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> sorted(params["qparams"]), params["qparams"]["x"]
+      (['output', 'x'], QParams(INT8, scale=0.00784505, zero_point=-1, bits=8))
+      >>> model.apply(params, example, mode="float")[0].tolist()
+      [[-2.0, 2.0]]
     """
 
     float_graph: Graph = dataclasses.field(kw_only=True)
@@ -328,7 +351,7 @@ class PreparedModel(QModel):
         `learned_rounding`) are not part of it.
 
         Args:
-          params: from `calibrate`, trained or not.
+          params: the parameters, from `calibrate`, trained or not.
 
         Returns:
           The `params` or the module that `prepare` was given, with other arrays of the same types;
@@ -347,12 +370,12 @@ class PreparedModel(QModel):
         """The parameters with constants that the user's function can have, for `pytree`.
 
         Constants that are made of the same parameter of the function, as a table of embeddings and
-        a last layer that share it, follow the largest of them. Those that are not made of a
-        parameter, or that the function multiplies by 0, are what they were before training. `fit`
-        trains with it as `derive`.
+        a last layer that share it, follow the largest of them. Constants that are not made of a
+        parameter, or that the function multiplies by 0, keep their value from before training.
+        `fit` trains with it as `derive`.
 
         Args:
-          params: from `calibrate`, trained or not; may be traced.
+          params: the parameters, from `calibrate`, trained or not; may be traced.
 
         Raises:
           ValueError: the model was not made of a function, or is a copy in another process.
@@ -380,6 +403,17 @@ class LiftedModel(QModel):
     """A model of a graph of integers, which has no floats to compare with.
 
     Parameters are a dictionary of float32 arrays, from `lift`, by group and tensor name.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import quant
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 2))
+      >>> table = b.const(np.arange(-128, 128), tosajax.DType.INT8, name="t")
+      >>> model, params = quant.lift(b.graph([b.op("TABLE", x, table)]))
+      >>> model
+      LiftedModel('main', graph 2 nodes, table 1)
     """
 
     def check(self, params: Params, mode: Mode = "exact") -> None:
@@ -403,8 +437,8 @@ def prepared(
     """The model of a function that needs a float graph.
 
     Args:
-      model: from the user.
-      message: of the error for another model.
+      model: the user's model.
+      message: the message of the error for another model.
       of_integers: FP8 is refused as well.
 
     Raises:

@@ -34,9 +34,9 @@ class QParams:
     All arrays are float32, so that they can be trained and swept.
 
     Args:
-      scale: positive; broadcasts against the tensor, size 1 in all axes but that of channels.
+      scale: positive; broadcasts against the tensor, size 1 in all axes except the channel axis.
       zero_point: a scalar, rounded where it is used.
-      bits: a scalar, rounded where it is used; at most those of `dtype`.
+      bits: a scalar, rounded where it is used; at most the bits of `dtype`.
       dtype: INT4, INT8, INT16, FP8E4M3 or FP8E5M2, of the stored values; or a `Storage`.
       symmetric: the zero point is 0, whatever `zero_point` holds.
       narrow_range: leaves out the lowest integer, so that the range is symmetric.
@@ -89,7 +89,7 @@ def quantize(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste)
 
     Args:
       x: float32.
-      qparams: for it.
+      qparams: its scale and zero point.
       estimator: the surrogate derivative of rounding and saturation.
 
     Returns:
@@ -150,7 +150,7 @@ def multiplier_and_shift(scale: jax.Array, *, scale32: bool = True) -> tuple[QTe
 
     Args:
       scale: float32, of any shape, in [2**-62, 2**29), of 16 bits below 2**13.
-      scale32: for a multiplier of 32 bits; else of 16.
+      scale32: whether the multiplier has 32 bits; else 16.
 
     Returns:
       multiplier: int32 or int16, with the gradient of the scale.

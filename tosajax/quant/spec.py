@@ -34,7 +34,7 @@ class QSpec:
     Args:
       dtype: INT4 (weights only), INT8 or INT16 (activations only), which holds the integers; or
         FP8E4M3 or FP8E5M2; or "i4", "i8", "i16", "fp8e4m3", "fp8e5m2"; or a `Storage`.
-      bits: of the range in use, from 2 to all bits of dtype, the default.
+      bits: the bits of the range in use, from 2 to all bits of dtype, the default.
       symmetric: the zero point is 0, as always for INT4, INT16 and FP8.
       per_channel: one scale for each output channel, of weights only; they are symmetric then.
       narrow_range: leaves out the lowest integer, as INT4 always does.
@@ -140,8 +140,8 @@ def rule(pattern: str, *, weight: QSpec | None = None, act: QSpec | None = None)
     Args:
       pattern: a regular expression, searched for in the names of a node's tensors and in its
         location; ".*" is all nodes.
-      weight: for their constants that convolutions and MATMUL multiply by.
-      act: for their outputs; or for a graph input itself.
+      weight: the specification of their constants that convolutions and MATMUL multiply by.
+      act: the specification of their outputs; or of a graph input itself.
 
     Raises:
       TypeError: an argument is of another type.
@@ -210,7 +210,7 @@ def check_rules(rules: Sequence[Rule], *graphs: Graph) -> None:
     """Raises ValueError where the pattern of a rule is found in no name of the graphs.
 
     Args:
-      rules: to check.
+      rules: the rules to check.
       graphs: forms of one graph; names of tensors and locations of nodes count.
     """
     names = dict.fromkeys(name for graph in graphs for name in all_tensors(graph))

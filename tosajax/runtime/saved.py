@@ -39,7 +39,20 @@ class SavedExecutable:
     """An executable that `load_executable` read: `saved(*inputs) -> tuple`.
 
     Inputs and outputs are the same as for the saved `Executable`; `state` is the saved state.
-    `load_executable` has an example.
+
+    Example:
+      >>> import pathlib
+      >>> import tempfile
+      >>> import numpy as np
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> run = tosajax.compile(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     run.save(pathlib.Path(folder) / "reverse.bin")
+      ...     saved = tosajax.load_executable(pathlib.Path(folder) / "reverse.bin")
+      >>> [y.tolist() for y in saved(np.int8([[1, 2, 3]]))], saved.state
+      ([[[3, 2, 1]]], {})
     """
 
     def __init__(

@@ -23,14 +23,14 @@ def start(metrics: Sequence[Metric], examples: Examples) -> State:
       metrics: the metrics to measure.
       examples: examples of the same shapes and types; arrays or `jax.ShapeDtypeStruct`.
     """
-    found: State = {}
+    state: State = {}
     for metric in metrics:
         kinds = jax.eval_shape(lambda e, m=metric: dict(m.measure(e)), examples)
-        found[metric.name] = {
+        state[metric.name] = {
             name: exact.nothing() if isinstance(kind, Total) else jnp.zeros((), kind.values.dtype)
             for name, kind in kinds.items()
         }
-    return found
+    return state
 
 
 def update(metrics: Sequence[Metric], state: State, examples: Examples, counts: jax.Array) -> State:
@@ -74,10 +74,10 @@ def finish(
       state: a state of NumPy arrays.
       count: the number of examples that counted, at least 1.
     """
-    return {m.name: float(m.finish(_found(state[m.name]), count)) for m in metrics}
+    return {m.name: float(m.finish(_quantities(state[m.name]), count)) for m in metrics}
 
 
-def _found(state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _quantities(state: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return {
         name: exact.value(array) if array.ndim else array.item() for name, array in state.items()
     }
@@ -91,7 +91,7 @@ def _take_in(state: jax.Array, kind: Total | Greatest, counts: jax.Array, source
             "the first axis"
         )
     mask = counts.reshape(-1, *(1,) * (values.ndim - 1))
-    kept = jnp.where(mask, values, jnp.zeros((), values.dtype))
+    unmasked = jnp.where(mask, values, jnp.zeros((), values.dtype))
     if isinstance(kind, Total):
-        return exact.add(state, kept)
-    return jnp.maximum(state, jnp.max(kept).astype(state.dtype))
+        return exact.add(state, unmasked)
+    return jnp.maximum(state, jnp.max(unmasked).astype(state.dtype))

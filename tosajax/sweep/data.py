@@ -84,7 +84,7 @@ class Data:
     """
 
     def __init__(self, source: Source, *, name: str | None = None, allow_nan: bool = False):
-        self._arrays = _whole(source) if _is_whole(source) else None
+        self._arrays = _as_one_batch(source) if _has_all_examples(source) else None
         self._source: Any = source if self._arrays is None else None
         if self._arrays is None and not callable(source) and not isinstance(source, Iterable):
             raise TypeError(f"data is {type(source).__name__}, expected arrays or batches")
@@ -104,9 +104,9 @@ class Data:
 
     def with_nan(self) -> Data:
         """A copy of the data set that accepts NaN."""
-        found = copy.copy(self)
-        found._seeks_nan = False
-        return found
+        data = copy.copy(self)
+        data._seeks_nan = False
+        return data
 
     @property
     def count(self) -> int | None:
@@ -136,10 +136,10 @@ class Data:
                     "an iterator can be read only once: name the data set (Data(..., name=...)), "
                     "or give an iterable"
                 )
-            found = hashlib.sha256()
+            hasher = hashlib.sha256()
             for part in _regrouped(self._parts(), _DIGESTED):
-                found.update(digest.of_arrays((part.inputs, part.labels)).encode())
-            self._name = found.hexdigest()
+                hasher.update(digest.of_arrays((part.inputs, part.labels)).encode())
+            self._name = hasher.hexdigest()
         return self._name
 
     def batches(self, size: int, with_reference: Sequence[np.ndarray] = ()) -> Iterator[Batch]:
@@ -161,7 +161,7 @@ class Data:
             end = start + part.count
             _check_reference(with_reference, end, is_all=False)
             stored = tuple(x[start:end] for x in with_reference) or None
-            yield _filled(dataclasses.replace(part, stored=stored), size)
+            yield _padded(dataclasses.replace(part, stored=stored), size)
             start = end
         _check_reference(with_reference, start, is_all=True)
 
@@ -194,12 +194,12 @@ class Data:
         first: Batch | None = None
         start = 0
         for number, batch in enumerate(batches):
-            part = _whole(batch)
+            part = _as_one_batch(batch)
             first = first or part
-            if _kind(part) != _kind(first):
+            if _batch_types(part) != _batch_types(first):
+                types = f"{_batch_types(part)}, the first one {_batch_types(first)}"
                 raise ValueError(
-                    f"batch {number} has {_kind(part)}, the first one {_kind(first)}, expected "
-                    "batches that differ in size only"
+                    f"batch {number} has {types}, expected batches that differ in size only"
                 )
             self._check_nan(part, start)
             start += part.count
@@ -213,7 +213,7 @@ class Data:
                 refuse_nan("labels", part.labels, start)
 
 
-def _is_whole(source: Any) -> bool:
+def _has_all_examples(source: Any) -> bool:
     """Whether a source holds all examples, rather than batches."""
     if isinstance(source, tuple):
         return _is_pair(source)
@@ -234,12 +234,12 @@ def _is_pair(source: Sequence[Any]) -> bool:
     )
 
 
-def _whole(source: Any) -> Batch:
+def _as_one_batch(source: Any) -> Batch:
     """Reads a source of all examples as one batch."""
     if isinstance(source, Batch):
         return source
     if isinstance(source, str | os.PathLike):
-        source = _loaded(source)
+        source = _load(source)
     labels, names = None, ()
     if isinstance(source, Mapping):
         named = dict(source)
@@ -269,14 +269,14 @@ def _whole(source: Any) -> Batch:
     return Batch(inputs, labels, None, len(inputs[0]), names)
 
 
-def _numbers(name: str, given: Any) -> np.ndarray:
+def _numbers(name: str, values: Any) -> np.ndarray:
     try:
-        array = np.asarray(given)
+        array = np.asarray(values)
     except ValueError as error:
         raise TypeError(f"data: {name} is not an array: {error}") from None
     if array.dtype.kind in "OUSMm":
-        what = type(given).__name__ if array.ndim == 0 else f"an array of {array.dtype}"
-        raise TypeError(f"data: {name} is {what}, expected an array of numbers")
+        kind = type(values).__name__ if array.ndim == 0 else f"an array of {array.dtype}"
+        raise TypeError(f"data: {name} is {kind}, expected an array of numbers")
     return array
 
 
@@ -298,12 +298,12 @@ def refuse_nan(name: str, array: np.ndarray, start: int = 0) -> None:
     )
 
 
-def _loaded(path: str | os.PathLike[str]) -> Any:
+def _load(path: str | os.PathLike[str]) -> Any:
     is_npz = os.fspath(path).endswith(".npz") or zipfile.is_zipfile(path)
     return load_arrays(path) if is_npz else load_array(path, mapped=True)
 
 
-def _kind(batch: Batch) -> str:
+def _batch_types(batch: Batch) -> str:
     """The types and shapes of examples."""
     inputs = ", ".join(f"{x.dtype}{list(x.shape[1:])}" for x in batch.inputs)
     labels = "no" if batch.labels is None else f"{batch.labels.dtype}{list(batch.labels.shape[1:])}"
@@ -328,38 +328,38 @@ def _regrouped(parts: Iterable[Batch], size: int) -> Iterator[Batch]:
         count += part.count
         if count < size:
             continue
-        whole = _joined(held)
+        whole = _concatenated(held)
         full = count - count % size
         for start in range(0, full, size):
             yield _slice(whole, start, start + size)
         held = [_slice(whole, full, count)] if full < count else []
         count -= full
     if held:
-        yield _joined(held)
+        yield _concatenated(held)
 
 
-def _joined(batches: Sequence[Batch]) -> Batch:
+def _concatenated(batches: Sequence[Batch]) -> Batch:
     if len(batches) == 1:
         return batches[0]
-    joined = _each(lambda *arrays: np.concatenate(arrays), *batches)
+    joined = _map_arrays(lambda *arrays: np.concatenate(arrays), *batches)
     return dataclasses.replace(joined, count=sum(b.count for b in batches))
 
 
 def _slice(batch: Batch, start: int, end: int) -> Batch:
-    return dataclasses.replace(_each(lambda x: x[start:end], batch), count=end - start)
+    return dataclasses.replace(_map_arrays(lambda x: x[start:end], batch), count=end - start)
 
 
-def _filled(batch: Batch, size: int) -> Batch:
+def _padded(batch: Batch, size: int) -> Batch:
     """Pads a batch to `size` rows with the last example; padding does not count."""
 
     def fill(x: np.ndarray) -> np.ndarray:
         return filled(x, size)
 
     stored = None if batch.stored is None else tuple(map(fill, batch.stored))
-    return dataclasses.replace(_each(fill, batch), stored=stored)
+    return dataclasses.replace(_map_arrays(fill, batch), stored=stored)
 
 
-def _each(function: Callable[..., np.ndarray], *batches: Batch) -> Batch:
+def _map_arrays(function: Callable[..., np.ndarray], *batches: Batch) -> Batch:
     """Applies a function to the matching inputs and labels of batches; returns one batch."""
     inputs = tuple(function(*xs) for xs in zip(*(b.inputs for b in batches), strict=True))
     labels = [b.labels for b in batches if b.labels is not None]

@@ -23,14 +23,14 @@ def of_arrays(tree: Any) -> str:
       TypeError: a leaf is not an array of numbers or strings.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
-    found = hashlib.sha256(str(structure).encode())
+    hasher = hashlib.sha256(str(structure).encode())
     for path, leaf in leaves:
         array = np.asarray(leaf)
         if array.dtype.hasobject:
             raise TypeError(f"{jax.tree_util.keystr(path)} is {type(leaf).__name__}, not an array")
-        found.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
-        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return found.hexdigest()
+        hasher.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
+        hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return hasher.hexdigest()
 
 
 def of_text(*parts: str) -> str:

@@ -84,7 +84,7 @@ class Evaluator:
         """The metrics of at most `chunk` settings, and the number of examples.
 
         Args:
-          settings: for each setting, its arrays that are not fixed.
+          settings: the arrays of each setting that are not fixed.
           data: the examples.
           stored: the reference outputs, with all examples on the first axis.
 
@@ -103,7 +103,7 @@ class Evaluator:
             count += batch.count
         if state is None:
             raise ValueError("the data set has no examples")
-        rows = self._rows(jax.device_get(_local(state, self.mesh)), len(settings))
+        rows = self._rows(jax.device_get(_on_host(state, self.mesh)), len(settings))
         return [accumulation.finish(self.metrics, row, count) for row in rows], count
 
     @property
@@ -121,7 +121,9 @@ class Evaluator:
         placed = inputs, (labels, reference, counts)
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, placed)
-        return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("data")), placed)
+        return jax.tree.map(
+            functools.partial(_distributed, self.mesh, PartitionSpec("data")), placed
+        )
 
     def _stacked(self, settings: Sequence[Arrays]) -> Any:
         """The arrays of settings: a list for "loop", else stacked arrays with `chunk` rows."""
@@ -131,17 +133,19 @@ class Evaluator:
         stacked = jax.tree.map(lambda *xs: np.stack([np.asarray(x) for x in xs]), *filled)
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, stacked)
-        place = functools.partial(_over, self.mesh, PartitionSpec("settings"))
+        place = functools.partial(_distributed, self.mesh, PartitionSpec("settings"))
         return jax.tree.map(place, stacked)
 
     def _start(self, settings: Sequence[Arrays], shapes: Examples) -> Any:
-        one = accumulation.start(self.metrics, shapes)
+        initial = accumulation.start(self.metrics, shapes)
         if self.strategy == "loop":
-            return [jax.tree.map(jnp.copy, one) for _ in settings]
-        many = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], self.chunk, axis=0), one)
+            return [jax.tree.map(jnp.copy, initial) for _ in settings]
+        many = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], self.chunk, axis=0), initial)
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, many)
-        return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("settings")), many)
+        return jax.tree.map(
+            functools.partial(_distributed, self.mesh, PartitionSpec("settings")), many
+        )
 
     def _check_labels(self, shapes: Any, batch: Batch, data: Data, start: int) -> None:
         """Checks all labels at the first batch if they are known, else the labels of each batch."""
@@ -175,19 +179,19 @@ class Evaluator:
             step = self._jitted(self._step, varying[0], state[0], inputs, examples)
 
             def each(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
-                found = [step(v, s, inputs, examples) for v, s in zip(varying, state, strict=True)]
+                states = [step(v, s, inputs, examples) for v, s in zip(varying, state, strict=True)]
                 # Without it, batches pile up on the device.
-                return jax.block_until_ready(found)
+                return jax.block_until_ready(states)
 
             return each
         many = {"map": _mapped, "vmap": _vmapped, "sharded": self._sharded}[self.strategy]
         return self._jitted(many(self._step), varying, state, inputs, examples)
 
     def _jitted(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-        run, constants = trace(lambda _, *given: function(*given), {}, *arguments)
+        run, constants = trace(lambda _, *operands: function(*operands), {}, *arguments)
         platform = (self.mesh.devices.flat[0] if self.mesh else jax.devices()[0]).platform
         if self.mesh is not None:
-            place = functools.partial(_over, self.mesh, PartitionSpec())
+            place = functools.partial(_distributed, self.mesh, PartitionSpec())
             constants = [place(c) for c in constants]
         jitted = jax.jit(run, donate_argnums=2, compiler_options=compiler_options(platform))
         lowered = jitted.lower(constants, *arguments)
@@ -201,17 +205,17 @@ class Evaluator:
         outputs = self._program(varying, *inputs)
         # Without the barrier XLA fuses sums of the program with sums of metrics.
         outputs = lax.optimization_barrier(tuple(outputs))
-        found = Examples(outputs, labels, reference)
-        return accumulation.update(self.metrics, state, found, counts)
+        batch = Examples(outputs, labels, reference)
+        return accumulation.update(self.metrics, state, batch, counts)
 
     def _sharded(self, step: Callable[..., Any]) -> Callable[..., Any]:
         assert self.mesh is not None
 
         def part(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
             nothing = jax.tree.map(jnp.zeros_like, state)
-            found = _mapped(step)(varying, nothing, inputs, examples)
+            states = _mapped(step)(varying, nothing, inputs, examples)
             return jax.vmap(functools.partial(accumulation.join, self.metrics))(
-                state, jax.tree.map(_over_data, found)
+                state, jax.tree.map(_over_data, states)
             )
 
         settings, data = PartitionSpec("settings"), PartitionSpec("data")
@@ -256,8 +260,8 @@ def mesh_of(devices: Sequence[Any], settings: int) -> Mesh:
 def _mapped(step: Callable[..., Any]) -> Callable[..., Any]:
     def many(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
         if jax.tree.leaves(state)[0].shape[0] == 1:
-            one = jax.tree.map(lambda x: x[0], (varying, state))
-            return jax.tree.map(lambda x: x[None], step(*one, inputs, examples))
+            first = jax.tree.map(lambda x: x[0], (varying, state))
+            return jax.tree.map(lambda x: x[None], step(*first, inputs, examples))
         return lax.map(lambda own: step(*own, inputs, examples), (varying, state))
 
     return many
@@ -272,13 +276,13 @@ def _over_data(x: jax.Array) -> jax.Array:
     return lax.psum(x, "data") if x.ndim > 1 else lax.pmax(x, "data")
 
 
-def _over(mesh: Mesh, spec: PartitionSpec, x: Any) -> jax.Array:
+def _distributed(mesh: Mesh, spec: PartitionSpec, x: Any) -> jax.Array:
     """A global array: each device takes its part of an array that every process holds."""
     host = np.asarray(x)
     return jax.make_array_from_callback(host.shape, NamedSharding(mesh, spec), lambda at: host[at])
 
 
-def _local(state: Any, mesh: Mesh | None) -> Any:
+def _on_host(state: Any, mesh: Mesh | None) -> Any:
     """The whole state on this host."""
 
     def whole(x: jax.Array) -> Any:

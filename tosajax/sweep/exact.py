@@ -31,7 +31,7 @@ def add(total: jax.Array, values: jax.Array) -> jax.Array:
     """Adds terms to a total.
 
     Args:
-      total: from `nothing` or `add`.
+      total: the total from `nothing` or `add`.
       values: float32, int32, uint32 or bool, of any shape. Integers of more than 24 bits are
         split, not rounded. A total has room for 2**35 of them.
 

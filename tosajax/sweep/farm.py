@@ -33,7 +33,7 @@ def connect(address: str | None) -> Any:
     """Connects Ray to a cluster, or starts one on this machine; returns the ray module.
 
     Args:
-      address: as for `ray.init`; None for this machine. An open connection is used.
+      address: the address, as for `ray.init`; None for this machine. An open connection is used.
 
     Raises:
       ImportError: Ray is not installed.
@@ -57,7 +57,7 @@ def evaluated(
     """Yields the rows of settings, part by part, as workers finish them.
 
     Args:
-      ray: from `connect`.
+      ray: the module, from `connect`.
       runner: a `Runner`; workers get a copy.
       groups: for each group, settings that share a program, the digests of arrays that they share,
         and the number of settings that run at a time.
@@ -69,10 +69,10 @@ def evaluated(
     """
     count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
     waiting = deque(part for group in groups for part in _parts(*group, count))
-    made = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_RETRIES)(_Worker)
+    actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_RETRIES)(_Worker)
     # A worker is created from text: objects in Ray's store may be lost, and the worker with them.
     folder = f"tosajax-{uuid.uuid4().hex}"
-    idle = [made.remote(folder) for _ in range(min(count, len(waiting)))]
+    idle = [actor.remote(folder) for _ in range(min(count, len(waiting)))]
     crew = f"{len(idle)} worker{'' if len(idle) == 1 else 's'}"
     say(f"{crew}, starting and compiling")
     held, lost, busy = ray.put(runner), 0, {}
@@ -112,10 +112,10 @@ class _Worker:
         """The rows of a part; None if the runner is lost."""
         if self._runner is None:
             self._share_programs()
-            self._runner = _fetched(*held)
+            self._runner = _get_or_none(*held)
             if self._runner is None:
                 return None
-            self._runner.compiling = self._alone
+            self._runner.compiling = self._compile_lock
         return self._runner.rows(part, fixed, chunk)
 
     def _share_programs(self) -> None:
@@ -127,7 +127,7 @@ class _Worker:
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _compile_lock(self) -> Iterator[None]:
         """Lets one worker of a machine compile at a time; the rest load its programs afterwards."""
         with open(os.path.join(self._folder, "lock"), "ab") as file:
             if fcntl is not None:
@@ -135,7 +135,7 @@ class _Worker:
             yield
 
 
-def _fetched(held: Any) -> Any:
+def _get_or_none(held: Any) -> Any:
     import ray  # pyright: ignore[reportMissingImports]
 
     try:

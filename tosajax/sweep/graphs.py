@@ -33,7 +33,7 @@ from tosajax.sweep.subject import (
     Variant,
     check_name,
     check_whole,
-    made_anew,
+    reduce_by_fields,
 )
 from tosajax.validation import check_form, validate_formed
 
@@ -88,7 +88,7 @@ class GraphSubject:
     )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return made_anew(self)
+        return reduce_by_fields(self)
 
     def digest(self) -> str:
         """See `Subject`."""
@@ -99,9 +99,9 @@ class GraphSubject:
         return digest.of_text(digest_of(self.graph), digest.of_arrays(self._quantized))
 
     def check(self, setting: Setting) -> None:
-        known = ("rounding", *self.rewrites)
+        names = ("rounding", *self.rewrites)
         for name, value in setting.items():
-            if name not in known:
+            if name not in names:
                 self._check_constant(setting, name, value)
             elif value is None:
                 continue
@@ -117,8 +117,8 @@ class GraphSubject:
                 graph = self._rewritten(setting)  # a rewritten graph has other constants
             except Exception:
                 return  # a fault of the setting, not of the name
-        known = ("rounding", *self.rewrites)
-        check_name(name, known, tuple(_constants(graph)), "the name of a CONST")
+        names = ("rounding", *self.rewrites)
+        check_name(name, names, tuple(_constants(graph)), "the name of a CONST")
         if value is not None:
             self._constant(graph, name, value)
 
@@ -130,12 +130,12 @@ class GraphSubject:
             case "float":
                 _check_pattern(self.graph, value)
             case _:
-                most, what = self._most[name], _WIDTHS[name]
+                most, tensors = self._most[name], _WIDTHS[name]
                 if not most:
-                    raise ValueError(f"{name}: the graph has no {what}")
+                    raise ValueError(f"{name}: the graph has no {tensors}")
                 is_by_layer = name in _TENSORS and isinstance(value, Mapping)
                 for bits in value.values() if is_by_layer else (value,):
-                    check_whole(name, bits, 1, most, f"{what} have {most} bits")
+                    check_whole(name, bits, 1, most, f"{tensors} have {most} bits")
                 if is_by_layer:
                     self._check_layers(name, value)
 
@@ -185,9 +185,9 @@ class GraphSubject:
             tensors = dict(graph.tensors)
             for name, values in constants.items():
                 tensors[name] = dataclasses.replace(tensors[name], values=np.zeros_like(values))
-            found = digest_of(dataclasses.replace(graph, tensors=tensors))[:12]
-            self._outlines[outline] = found
-            self._structures.setdefault(found, graph)
+            structure = digest_of(dataclasses.replace(graph, tensors=tensors))[:12]
+            self._outlines[outline] = structure
+            self._structures.setdefault(structure, graph)
         return self._outlines[outline]
 
     @functools.cached_property
@@ -212,9 +212,9 @@ class GraphSubject:
             raise ValueError(f"{name!r}: {error}") from None
 
     def program(self, variant: Variant, fixed: Arrays, batch: int) -> Callable[..., Any]:
-        known = dict(variant)
-        graph = self._structures[known["structure"]]
-        traced = _rounding_modes(graph) if known["rounding"] else {}
+        fields = dict(variant)
+        graph = self._structures[fields["structure"]]
+        traced = _rounding_modes(graph) if fields["rounding"] else {}
         return graph_program(graph, traced, fixed, batch)
 
     def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
@@ -225,15 +225,15 @@ class GraphSubject:
 
     def _integers(self, tensor: Tensor, x: np.ndarray) -> np.ndarray:
         """Quantizes an input that is real and has a scale; warns only at the first batch."""
-        known = self.quantization.input_scales.get(tensor.name)
-        if known is None or x.dtype.kind != "f":
+        scale = self.quantization.input_scales.get(tensor.name)
+        if scale is None or x.dtype.kind != "f":
             return x
         unsigned = tensor.name in self._unsigned
         if self.clip:
-            return quantize(x, tensor, known, unsigned=unsigned)
+            return quantize(x, tensor, scale, unsigned=unsigned)
         is_first = tensor.name not in self._clippings
-        own = self._clippings.setdefault(tensor.name, Clipping(tensor, known, unsigned=unsigned))
-        integers = quantize(x, tensor, known, unsigned=unsigned, clipping=own)
+        own = self._clippings.setdefault(tensor.name, Clipping(tensor, scale, unsigned=unsigned))
+        integers = quantize(x, tensor, scale, unsigned=unsigned, clipping=own)
         own.refuse()
         if is_first:
             own.warn()
@@ -301,18 +301,18 @@ def of_graph(
     validate_formed(with_batch(graph, everything, 1)[0], everything).raise_errors()
     inputs = _scales_of("input_quant", graph.input_tensors, input_quant)
     outputs = _scales_of("output_quant", graph.output_tensors, output_quant)
-    known = _Quantization(
+    quantization = _Quantization(
         {name: _qparams(graph.tensors[name], q) for name, q in inputs.items()},
         {name: _qparams(graph.tensors[name], q) for name, q in outputs.items()},
         inputs,
     )
-    return GraphSubject(graph, known, {**_REWRITES, **(rewrites or {})}, clip)
+    return GraphSubject(graph, quantization, {**_REWRITES, **(rewrites or {})}, clip)
 
 
 def _most_bits(graph: Graph, tensors: layers.Tensors) -> int:
     """The most bits of a tensor that `rewrite.bits` rounds; 0 if there is none."""
-    found = (t.dtype.bits for _, each in rounded_by_bits(graph, tensors) for t in each)
-    return max(found, default=0)
+    widths = (t.dtype.bits for _, each in rounded_by_bits(graph, tensors) for t in each)
+    return max(widths, default=0)
 
 
 def _constants(graph: Graph) -> dict[str, np.ndarray]:
@@ -323,7 +323,13 @@ def _constants(graph: Graph) -> dict[str, np.ndarray]:
 def _outline(graph: Graph, constants: Collection[str] = ()) -> tuple[Any, ...]:
     """A graph without the values of constants, for comparison."""
     tensors = [
-        (t.name, t.dtype, t.shape, t.variable, _held(None if name in constants else t.values))
+        (
+            t.name,
+            t.dtype,
+            t.shape,
+            t.variable,
+            _value_bytes(None if name in constants else t.values),
+        )
         for name, t in graph.tensors.items()
     ]
     # As text, in which -0.0 is not 0.0 and True is not 1.
@@ -332,28 +338,28 @@ def _outline(graph: Graph, constants: Collection[str] = ()) -> tuple[Any, ...]:
     return graph.name, graph.inputs, graph.outputs, tuple(tensors), tuple(nodes), tuple(parts)
 
 
-def _held(values: np.ndarray | None) -> bytes | None:
+def _value_bytes(values: np.ndarray | None) -> bytes | None:
     return None if values is None else values.tobytes()
 
 
 def _scales_of(
-    argument: str, tensors: Sequence[Tensor], given: Scales | None
+    argument: str, tensors: Sequence[Tensor], scales: Scales | None
 ) -> dict[str, Quantization]:
-    if given is None:
+    if scales is None:
         return {}
-    pairs: list[Any] = [given] if isinstance(given, tuple) else list(given)
+    pairs: list[Any] = [scales] if isinstance(scales, tuple) else list(scales)
     if len(pairs) != len(tensors):
         raise ValueError(f"{argument} has {len(pairs)} scales, expected {len(tensors)}")
-    found = {}
+    result = {}
     for tensor, pair in zip(tensors, pairs, strict=True):
         if pair is None:
             continue
         if tensor.dtype not in (DType.INT4, DType.INT8, DType.INT16):
             raise ValueError(f"{argument}: {tensor.name!r} is {tensor}, expected INT8 or INT16")
-        found[tensor.name] = Quantization((pair[0],), (pair[1],))
-        if not found[tensor.name].fits(tensor):
+        result[tensor.name] = Quantization((pair[0],), (pair[1],))
+        if not result[tensor.name].fits(tensor):
             raise ValueError(f"{argument}: {tensor.name!r} is {tensor}, zero point {pair[1]}")
-    return found
+    return result
 
 
 def _qparams(tensor: Tensor, quantization: Quantization) -> QParams:
@@ -372,10 +378,10 @@ def _check_pattern(graph: Graph, pattern: Any) -> None:
         raise TypeError(f"float is {pattern!r}, expected a regular expression")
     nodes = [node for part in graph.walk() for node in part.nodes]
     try:
-        found = any(matches(node, pattern) for node in nodes)
+        is_match = any(matches(node, pattern) for node in nodes)
     except re.error as error:
         raise ValueError(f"float: {pattern!r} is not a regular expression: {error}") from None
-    if not found:
+    if not is_match:
         outputs = [name for node in nodes for name in node.outputs]
         raise ValueError(f"float: no node matches {pattern!r}{near(pattern, outputs)}")
 

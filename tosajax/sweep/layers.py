@@ -47,7 +47,7 @@ def bits_by_layer(graph: Graph, tensors: Tensors, bits: Bits) -> dict[str, int]:
     nodes = {node.outputs[0]: node for node, _ in rounded_by_bits(graph, tensors)}
     if not isinstance(bits, Mapping):
         return dict.fromkeys(nodes, bits)
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for pattern, count in bits.items():
         try:
             named = [n for n, node in nodes.items() if matches(node, pattern)]
@@ -55,8 +55,8 @@ def bits_by_layer(graph: Graph, tensors: Tensors, bits: Bits) -> dict[str, int]:
             raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
         if not named:
             raise ValueError(f"no layer of {tensors} matches {pattern!r}{near(pattern, nodes)}")
-        found |= dict.fromkeys([pattern] if pattern in nodes else named, count)
-    return found
+        result |= dict.fromkeys([pattern] if pattern in nodes else named, count)
+    return result
 
 
 def with_bits(graph: Graph, tensors: Tensors, bits: Bits) -> Graph:
@@ -74,18 +74,18 @@ def with_bits(graph: Graph, tensors: Tensors, bits: Bits) -> Graph:
 def weight_bytes(graph: Graph, bits: Bits | None = None) -> float:
     """The size of a graph's weights in bytes, with each weight stored in exactly its bits."""
     chosen = {} if bits is None else bits_by_layer(graph, "weights", bits)
-    found = {}
+    sizes = {}
     for node, weights in rounded_by_bits(graph, "weights"):
         for tensor in weights:
             least = min(tensor.dtype.bits, chosen.get(node.outputs[0], tensor.dtype.bits))
-            found[tensor.name] = math.prod(tensor.shape or ()) * least / 8
-    return sum(found.values())
+            sizes[tensor.name] = math.prod(tensor.shape or ()) * least / 8
+    return sum(sizes.values())
 
 
 def macs(graph: Graph) -> int:
     """The multiply-accumulates of one example."""
-    one, _ = with_batch(graph, Target.everything(), 1)
-    return sum(macs_of(node, part) for part in one.walk() for node in part.nodes)
+    graph_of_one, _ = with_batch(graph, Target.everything(), 1)
+    return sum(macs_of(node, part) for part in graph_of_one.walk() for node in part.nodes)
 
 
 def costs(graph: Graph, setting: Mapping[str, Any]) -> dict[str, float]:

@@ -75,7 +75,8 @@ class Greatest(NamedTuple):
     values: jax.Array
 
 
-Found = Mapping[str, Any]  # totals as Fractions (NaN if not finite), greatest values as numbers
+# Totals as Fractions (NaN if not finite), greatest values as numbers.
+Quantities = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Metric:
 
     name: str
     measure: Callable[[Examples], Mapping[str, Total | Greatest]]
-    finish: Callable[[Found, int], float]
+    finish: Callable[[Quantities, int], float]
     needs: frozenset[str] = frozenset()
     classes: int | None = None
 
@@ -131,7 +132,7 @@ def top_k(k: int, output: int = 0) -> Metric:
     """The share of examples whose label is among the k highest scores; first ones win ties.
 
     Args:
-      k: at least 1.
+      k: how many of the highest scores count, at least 1.
       output: the index of the output with the scores. Labels are integers from 0, below the number
         of scores.
 
@@ -172,9 +173,9 @@ def agreement(output: int = 0) -> Metric:
 
     def measure(examples: Examples) -> dict[str, Total]:
         ours, theirs = (_rows(x) for x in _pair(examples, output))
-        known = jnp.all(theirs == theirs, axis=1)
+        is_number = jnp.all(theirs == theirs, axis=1)
         wanted = jnp.argmax(theirs, axis=1).astype(jnp.int32)
-        return {"same": Total(known & _is_among(1, ours, wanted))}
+        return {"same": Total(is_number & _is_among(1, ours, wanted))}
 
     name = _name("agreement", output)
     return Metric(name, measure, _mean_of("same"), frozenset({"reference"}))
@@ -206,8 +207,8 @@ def mcnemar(output: int = 0) -> Metric:
         we, they = _is_among(1, ours, labels), _is_among(1, theirs, labels)
         return {"won": Total(we & ~they), "lost": Total(they & ~we)}
 
-    def finish(found: Found, count: int) -> float:
-        won, lost = int(found["won"]), int(found["lost"])
+    def finish(quantities: Quantities, count: int) -> float:
+        won, lost = int(quantities["won"]), int(quantities["lost"])
         tails = (_log_binomial(won + lost, k) for k in range(min(won, lost) + 1))
         return min(1.0, 2 * math.fsum(math.exp(tail) for tail in tails))
 
@@ -245,8 +246,8 @@ def sqnr(output: int = 0) -> Metric:
             "noise": Total(jnp.square(noise)),
         }
 
-    def finish(found: Found, count: int) -> float:
-        signal, noise = found["signal"], found["noise"]
+    def finish(quantities: Quantities, count: int) -> float:
+        signal, noise = quantities["signal"], quantities["noise"]
         if isinstance(signal, float) or isinstance(noise, float):
             return math.nan
         if not noise:
@@ -274,8 +275,8 @@ def cosine(output: int = 0) -> Metric:
         ours, theirs = (x.astype(jnp.float32) for x in _pair(examples, output))
         return {"xx": Total(ours * ours), "xy": Total(ours * theirs), "yy": Total(theirs * theirs)}
 
-    def finish(found: Found, count: int) -> float:
-        xx, xy, yy = found["xx"], found["xy"], found["yy"]
+    def finish(quantities: Quantities, count: int) -> float:
+        xx, xy, yy = quantities["xx"], quantities["xy"], quantities["yy"]
         if any(isinstance(x, float) for x in (xx, xy, yy)) or not xx or not yy:
             return math.nan
         size = math.sqrt(xy * xy / (xx * yy))
@@ -304,8 +305,8 @@ def mean_lsb(output: int = 0) -> Metric:
         elements = jnp.full(ours.shape[:1], size, jnp.int32)
         return {"difference": Total(_difference(ours, theirs)), "elements": Total(elements)}
 
-    def finish(found: Found, count: int) -> float:
-        total, elements = found["difference"], found["elements"]
+    def finish(quantities: Quantities, count: int) -> float:
+        total, elements = quantities["difference"], quantities["elements"]
         return total if isinstance(total, float) else float(total / max(elements, 1))
 
     return Metric(_name("mean_lsb", output), measure, finish, frozenset({"reference"}))
@@ -328,8 +329,8 @@ def max_lsb(output: int = 0) -> Metric:
     def measure(examples: Examples) -> dict[str, Greatest]:
         return {"difference": Greatest(_difference(*_pair(examples, output)))}
 
-    def finish(found: Found, count: int) -> float:
-        return float(found["difference"])
+    def finish(quantities: Quantities, count: int) -> float:
+        return float(quantities["difference"])
 
     return Metric(_name("max_lsb", output), measure, finish, frozenset({"reference"}))
 
@@ -377,20 +378,20 @@ def named(metrics: Sequence[str | Metric]) -> tuple[Metric, ...]:
     Raises:
       ValueError: a metric is unknown, or two metrics have the same name.
     """
-    found = tuple(m if isinstance(m, Metric) else _by_name(m) for m in metrics)
-    names = [m.name for m in found]
+    resolved = tuple(m if isinstance(m, Metric) else _by_name(m) for m in metrics)
+    names = [m.name for m in resolved]
     if len(set(names)) < len(names) or not names:
         raise ValueError(f"metrics {names}, expected at least one, each by a name of its own")
-    return found
+    return resolved
 
 
 def _by_name(name: str) -> Metric:
     if match := re.fullmatch(r"top_([1-9]\d*)", name):
         return top_k(int(match[1]))
     if name not in _NAMED:
-        known = (*_NAMED, "top_5")
+        names = (*_NAMED, "top_5")
         raise ValueError(
-            f"no metric {name!r}, expected one of {', '.join(known)}{near(name, known)}"
+            f"no metric {name!r}, expected one of {', '.join(names)}{near(name, names)}"
         )
     return _NAMED[name]()
 
@@ -446,9 +447,9 @@ def check_classes(
         )
 
 
-def _mean_of(quantity: str) -> Callable[[Found, int], float]:
-    def finish(found: Found, count: int) -> float:
-        total = found[quantity]
+def _mean_of(quantity: str) -> Callable[[Quantities, int], float]:
+    def finish(quantities: Quantities, count: int) -> float:
+        total = quantities[quantity]
         return total if isinstance(total, float) else float(total / count)
 
     return finish

@@ -32,7 +32,7 @@ from tosajax.sweep import digest, layers
 from tosajax.sweep.graphs import digest_of
 from tosajax.sweep.program import accepted, graph_program, is_constant
 from tosajax.sweep.space import Setting
-from tosajax.sweep.subject import Arrays, Prepared, Variant, check_name, made_anew
+from tosajax.sweep.subject import Arrays, Prepared, Variant, check_name, reduce_by_fields
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class ModelSubject:
     _seen: set[str] = dataclasses.field(default_factory=set, init=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return made_anew(self)
+        return reduce_by_fields(self)
 
     def digest(self) -> str:
         return self._digest
@@ -74,7 +74,7 @@ class ModelSubject:
 
     def prepare(self, setting: Setting) -> Prepared:
         params = self.settle(setting)
-        made = jax.tree.map(
+        constants = jax.tree.map(
             payload, self._constants(params), is_leaf=lambda x: isinstance(x, QTensor)
         )
         columns = {"mean_bits": float(self._mean_bits(params))} if self.model.weights else {}
@@ -90,9 +90,9 @@ class ModelSubject:
         fixed = {
             t.name: t.values
             for t in self.model.graph.tensors.values()
-            if is_constant(t) and t.name not in made
+            if is_constant(t) and t.name not in constants
         }
-        return Prepared((), {**fixed, **made, **qparams}, columns)
+        return Prepared((), {**fixed, **constants, **qparams}, columns)
 
     def settle(self, setting: Setting) -> Params:
         """The parameters of a setting.
@@ -161,13 +161,13 @@ class ModelSubject:
     def _warn_of_clipping(self, tensor: Tensor, x: np.ndarray) -> None:
         """Warns where the model saturates so many real elements that a graph would refuse them.
 
-        By its scales before any setting. That is not an error, and fewer are not worth a warning:
-        ranges are calibrated, and settings may choose narrower ones.
+        Uses the scales of the model before any setting. That is not an error, and fewer are not
+        worth a warning: ranges are calibrated, and settings may choose narrower ones.
         """
-        known = self._scales.get(tensor.name)
-        if known is not None and x.dtype.kind == "f" and not np.isnan(x).any():
-            clipping = Clipping(tensor, known)
-            quantize(x, tensor, known, clipping=clipping)
+        scale = self._scales.get(tensor.name)
+        if scale is not None and x.dtype.kind == "f" and not np.isnan(x).any():
+            clipping = Clipping(tensor, scale)
+            quantize(x, tensor, scale, clipping=clipping)
             if clipping.is_large:
                 clipping.warn()
 
@@ -193,19 +193,19 @@ class ModelSubject:
 
 def _matching(key: str, pattern: Any, names: Sequence[str]) -> list[str]:
     try:
-        found = [name for name in names if re.search(pattern, name)]
+        matches = [name for name in names if re.search(pattern, name)]
     except (TypeError, re.error) as error:
         raise ValueError(f"{key}: {pattern!r} is not a regular expression: {error}") from None
-    if not found:
+    if not matches:
         raise ValueError(f"{key}: no tensor matches {pattern!r}{near(pattern, names)}")
-    return found
+    return matches
 
 
-def _number_of(key: str, value: Any, what: str = "of bits") -> int | float:
-    found = value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise TypeError(f"{key} is {value!r}, expected a number {what}")
-    return found
+def _number_of(key: str, value: Any, unit: str = "of bits") -> int | float:
+    number = value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError(f"{key} is {value!r}, expected a number {unit}")
+    return number
 
 
 def of_model(
@@ -223,9 +223,9 @@ def of_model(
     - "percentile": the percentile of the activations' ranges.
 
     Args:
-      model: from `quant.prepare` or `quant.lift`.
+      model: the model, from `quant.prepare` or `quant.lift`.
       params: the model's parameters.
-      observed: from `quant.observe`, for "percentile".
+      observed: the states from `quant.observe`, for "percentile".
       settle: a function (model, params, setting) -> params that replaces all keys but "percentile".
 
     Raises:

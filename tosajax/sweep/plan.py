@@ -99,11 +99,11 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        left = self.settings - self.finished
+        remaining = self.settings - self.finished
         by = f", by {', '.join(self.differences)}" if self.differences else ""
         return "\n".join(
             [
-                f"{_count(self.settings, 'setting')}: {self.finished} finished, {left} to run",
+                f"{_count(self.settings, 'setting')}: {self.finished} finished, {remaining} to run",
                 f"{_count(self.compilations, 'program')} to compile{by}; strategy "
                 f"{self.strategy!r} on {_count(self.devices, 'device')}, "
                 f"{_count(self.batch, 'example')} and up to {_count(self.chunk, 'setting')} at a "
@@ -135,8 +135,8 @@ class Plan:
         ]
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _first_lines(lines: list[str]) -> list[str]:
@@ -154,7 +154,7 @@ def _described(axes: Mapping[str, tuple[Any, ...]]) -> str:
 
 
 def _listed(values: tuple[Any, ...]) -> str:
-    texts = [_text(value) for value in values]
+    texts = [_value_text(value) for value in values]
     if len(texts) > 1 and len(set(texts)) == 1:
         return f"{len(texts)} of {texts[0]}"
     if len(texts) > _VALUES:
@@ -162,7 +162,7 @@ def _listed(values: tuple[Any, ...]) -> str:
     return ", ".join(texts)
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """A short text for a value; for an array, its type and shape."""
     match value:
         case None:

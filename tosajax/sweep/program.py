@@ -42,18 +42,18 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
       ValueError: examples depend on each other.
     """
     everything = Target.everything()
-    one, examples = with_batch(graph, everything, batch)
+    for_batch, examples = with_batch(graph, everything, batch)
     if examples is None:
         raise ValueError(f"graph {graph.name!r}: examples depend on each other, or it has no batch")
     attributes = [key for keys in traced.values() for key in keys.values()]
-    constants = _constants(one)
+    constants = _constants(for_batch)
     names = [n for n in constants if n not in fixed]
     # Examples share the constants among the inputs, so the cache holds as many as without them.
-    calls = share(one, examples, in_loop=True)
+    calls = share(for_batch, examples, in_loop=True)
     calls = calls._replace(carries=(*calls.carries, *(False for _ in names)))
     platform = platform_of(calls)
     program = program_of(
-        _with_inputs(one, names, {name: fixed[name] for name in constants if name in fixed}),
+        _with_inputs(for_batch, names, {name: fixed[name] for name in constants if name in fixed}),
         platform=platform,
         native=native_on(platform),
         traced=traced,
@@ -84,11 +84,11 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
 def unsigned_outputs(graph: Graph, outputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Stored outputs of a graph; unsigned outputs are viewed as an unsigned type."""
     unsigned = unsigned_tensors(graph)
-    found = list(outputs)
-    for number, tensor in enumerate(graph.output_tensors[: len(found)]):
-        if tensor.name in unsigned and tensor.dtype.accepts(found[number]):
-            found[number] = found[number].view(f"u{tensor.dtype.storage.name}")
-    return tuple(found)
+    result = list(outputs)
+    for number, tensor in enumerate(graph.output_tensors[: len(result)]):
+        if tensor.name in unsigned and tensor.dtype.accepts(result[number]):
+            result[number] = result[number].view(f"u{tensor.dtype.storage.name}")
+    return tuple(result)
 
 
 def is_constant(tensor: Tensor) -> bool:
@@ -99,12 +99,12 @@ def _constants(graph: Graph) -> list[str]:
     return [name for n in graph.nodes if n.op == "CONST" for name in n.outputs]
 
 
-def _with_inputs(graph: Graph, names: Sequence[str], known: Mapping[str, Any]) -> Graph:
-    """The graph with the constants `names` as inputs, and with the values `known` for others."""
+def _with_inputs(graph: Graph, names: Sequence[str], constants: Mapping[str, Any]) -> Graph:
+    """The graph with the constants `names` as inputs, and `constants` as values of others."""
     tensors = dict(graph.tensors)
     for name in names:
         tensors[name] = dataclasses.replace(tensors[name], values=None)
-    for name, values in known.items():
+    for name, values in constants.items():
         shape = tensors[name].shape or ()
         tensors[name] = dataclasses.replace(tensors[name], values=np.asarray(values).reshape(shape))
     taken = set(names)
@@ -176,8 +176,8 @@ def accepted(
         for x, shape in zip(inputs, shapes, strict=True)
     ]
     # Put on the device once, as many settings read them.
-    found = accept(tensors, shapes, arrays, quantized, unsigned, in_files=True)
-    return tuple(map(jnp.asarray, found))
+    taken = accept(tensors, shapes, arrays, quantized, unsigned, in_files=True)
+    return tuple(map(jnp.asarray, taken))
 
 
 def _of_batch(tensor: Tensor, batch: int) -> tuple[int, ...]:

@@ -80,10 +80,10 @@ class Results(Sequence[Row]):
         "weight_bits[conv1]" and "weight_bits[fc]". If each setting names one layer, the column
         "weight_bits of" has its name.
         """
-        given = [c for c in self.columns if c not in self.metrics]
-        if not any(isinstance(row.get(c), Mapping) for row in self.rows for c in given):
+        axes = [c for c in self.columns if c not in self.metrics]
+        if not any(isinstance(row.get(c), Mapping) for row in self.rows for c in axes):
             return self
-        return dataclasses.replace(self, rows=_by_layer(self.rows, self.columns, given))
+        return dataclasses.replace(self, rows=_by_layer(self.rows, self.columns, axes))
 
     def best(self, metric: str | None = None, *, least: bool = False) -> Row:
         """The row with the highest metric, the first of equal rows; NaN is ignored.
@@ -97,10 +97,10 @@ class Results(Sequence[Row]):
           ValueError: no row has a value.
         """
         name = self.metrics[0] if metric is None else metric
-        known = self._known(name)
-        if not known:
+        rows = self._rows_with_numbers(name)
+        if not rows:
             raise ValueError(f"no row has a value of {name}")
-        return (min if least else max)(known, key=lambda row: row[name])
+        return (min if least else max)(rows, key=lambda row: row[name])
 
     def pareto(self, cost: str, gain: str | None = None) -> Results:
         """The Pareto front: rows for which no row is better in one value and no worse in both.
@@ -121,7 +121,7 @@ class Results(Sequence[Row]):
             return row[cost], -row[name]
 
         front: list[Row] = []
-        for row in sorted(self._known(cost, name), key=point):
+        for row in sorted(self._rows_with_numbers(cost, name), key=point):
             if not front or row[name] > front[-1][name] or point(row) == point(front[-1]):
                 front.append(row)
         return dataclasses.replace(self, rows=tuple(front))
@@ -159,18 +159,18 @@ class Results(Sequence[Row]):
         """The rows whose share lies in the interval of the best row, including the best row.
 
         Args:
-          metric: as for `interval`.
-          level: as for `interval`.
+          metric: the metric, as for `interval`.
+          level: the level, as for `interval`.
 
         Raises:
           ValueError: as for `interval`, or no row has a value.
         """
         name = self.metrics[0] if metric is None else metric
         low, _ = self.interval(self.best(name), name, level=level)
-        rows = tuple(row for row in self._known(name) if row[name] >= low)
+        rows = tuple(row for row in self._rows_with_numbers(name) if row[name] >= low)
         return dataclasses.replace(self, rows=rows)
 
-    def _known(self, *columns: str) -> list[Row]:
+    def _rows_with_numbers(self, *columns: str) -> list[Row]:
         """The rows that have a number in each of the columns."""
         for column in columns:
             if column not in self.columns:
@@ -250,7 +250,7 @@ class Results(Sequence[Row]):
         shown = self.by_layer()
         names = shown._shown()
         columns = [Column(name, least=_LEAST, right=True) for name in names]
-        rows = [[_text(row.get(name)) for name in names] for row in shown.rows]
+        rows = [[_cell_text(row.get(name)) for name in names] for row in shown.rows]
         return "\n".join([*text_table(columns, rows, width), *self.certainty()])
 
     def certainty(self) -> list[str]:
@@ -304,15 +304,15 @@ def _wilson(share: float, count: int, level: float) -> Interval:
     return Interval(low, high)
 
 
-def _by_layer(rows: Sequence[Row], columns: Sequence[str], given: Sequence[str]) -> tuple[Row, ...]:
-    found: list[Row] = [{} for _ in rows]
+def _by_layer(rows: Sequence[Row], columns: Sequence[str], axes: Sequence[str]) -> tuple[Row, ...]:
+    result: list[Row] = [{} for _ in rows]
     for column in columns:
         values = [row.get(column) for row in rows]
-        parts = _parts_of(column, values) if column in given else {column: values}
+        parts = _parts_of(column, values) if column in axes else {column: values}
         for name, cells in parts.items():
-            for row, cell in zip(found, cells, strict=True):
+            for row, cell in zip(result, cells, strict=True):
                 row[name] = cell
-    return tuple(found)
+    return tuple(result)
 
 
 def _parts_of(column: str, values: Sequence[Any]) -> dict[str, list[Any]]:
@@ -323,19 +323,19 @@ def _parts_of(column: str, values: Sequence[Any]) -> dict[str, list[Any]]:
     if len(layers) > 1 and all(len(m) == 1 for m in mappings):
         pairs = [(*v.items(),)[0] if isinstance(v, Mapping) else (None, v) for v in values]
         return {f"{column} of": [p[0] for p in pairs], column: [p[1] for p in pairs]}
-    found = {column: rest} if not mappings or any(v is not None for v in rest) else {}
+    parts = {column: rest} if not mappings or any(v is not None for v in rest) else {}
     for layer in layers:
         cells = [v.get(layer) if isinstance(v, Mapping) else None for v in values]
         if len(rest) == 1 or any(cell != cells[0] for cell in cells):
-            found[f"{column}[{layer}]"] = cells
-    return found
+            parts[f"{column}[{layer}]"] = cells
+    return parts
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
-def _text(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     match value:
         case None:
             return ""

@@ -20,7 +20,7 @@ from tosajax.sweep.space import Setting
 from tosajax.sweep.subject import Prepared, Subject, Variant
 
 
-class Known(NamedTuple):
+class Job(NamedTuple):
     """A setting without its arrays, as a sweep may have very many settings.
 
     Args:
@@ -75,15 +75,15 @@ class Runner:
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_copied(self.strategy, self.data)
-        given = self.subject, self.data, self.metrics, self.reference.given
-        return _copied, (*given, self.strategy, self.batch)
+        arguments = self.subject, self.data, self.metrics, self.reference.given
+        return _rebuilt, (*arguments, self.strategy, self.batch)
 
     @property
     def compilations(self) -> int:
         """The number of programs compiled so far."""
         return sum(e.compilations for e in self._evaluators.values())
 
-    def rows(self, part: Sequence[Known], fixed: Mapping[str, str], chunk: int = 1) -> list[Row]:
+    def rows(self, part: Sequence[Job], fixed: Mapping[str, str], chunk: int = 1) -> list[Row]:
         """The rows of settings that run together; if that fails, each setting runs by itself.
 
         Args:
@@ -96,21 +96,21 @@ class Runner:
         """
         began = time.monotonic()
         try:
-            prepared = [self.subject.prepare(k.setting) for k in part]
+            prepared = [self.subject.prepare(job.setting) for job in part]
             evaluator = self._evaluator(prepared[0], fixed, chunk)
             own = [{n: x for n, x in p.arrays.items() if n not in fixed} for p in prepared]
-            found, count = evaluator.run(own, self.data, self.reference.stored)
+            metrics, count = evaluator.run(own, self.data, self.reference.stored)
         except ReadError as error:
             raise error.reason from None
         except Exception as error:  # of the data, which raises again here, or of a setting: a row
             self.subject.accept(self.data.first().inputs, 1)
             if len(part) == 1:
-                return [row_of(part[0], error=told(error))]
-            return [row for k in part for row in self.rows([k], fixed, chunk)]
+                return [row_of(part[0], error=error_text(error))]
+            return [row for job in part for row in self.rows([job], fixed, chunk)]
         seconds = (time.monotonic() - began) / len(part)
         return [
-            row_of(k, p.columns, values, examples=count, seconds=seconds)
-            for k, p, values in zip(part, prepared, found, strict=True)
+            row_of(job, p.columns, values, examples=count, seconds=seconds)
+            for job, p, values in zip(part, prepared, metrics, strict=True)
         ]
 
     def _evaluator(self, prepared: Prepared, fixed: Mapping[str, str], chunk: int) -> Evaluator:
@@ -138,7 +138,7 @@ def check_copied(strategy: Strategy, data: Data) -> None:
         raise TypeError("a sweep over several devices, or of an iterator, cannot be copied")
 
 
-def _copied(
+def _rebuilt(
     subject: Subject,
     data: Data,
     metrics: tuple[Metric, ...],
@@ -147,12 +147,12 @@ def _copied(
     batch: int,
 ) -> Runner:
     # The arrays of a reference were searched for NaN when the user passed them.
-    made = reference_of(subject, reference, allow_nan=True)
-    return Runner(subject, data, metrics, made, strategy, batch)
+    copied = reference_of(subject, reference, allow_nan=True)
+    return Runner(subject, data, metrics, copied, strategy, batch)
 
 
 def row_of(
-    known: Known,
+    job: Job,
     columns: Mapping[str, float] = {},
     values: Mapping[str, float] = {},
     *,
@@ -163,7 +163,7 @@ def row_of(
     """Makes the row of a setting.
 
     Args:
-      known: the setting.
+      job: the setting.
       columns: further columns of numbers.
       values: its metrics.
       error: why it has no metrics.
@@ -171,8 +171,8 @@ def row_of(
       seconds: the time that it took.
     """
     return {
-        "key": known.key,
-        "setting": digest.plain(known.setting),
+        "key": job.key,
+        "setting": digest.plain(job.setting),
         "columns": dict(columns),
         "metrics": dict(values),
         "error": error,
@@ -181,7 +181,7 @@ def row_of(
     }
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """The type and message of an error, in one line."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

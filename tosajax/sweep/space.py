@@ -165,7 +165,7 @@ class Space(Sequence[Setting]):
 
     Args:
       settings: dictionaries.
-      axes: by name, for Optuna; `grid`, `zip_`, `random` and `one_at_a_time` set them.
+      axes: the axes, by name, for Optuna; `grid`, `zip_`, `random` and `one_at_a_time` set them.
 
     Raises:
       ValueError: in `a * b`, a key occurs in both.
@@ -196,7 +196,7 @@ class Space(Sequence[Setting]):
         return iter(self.settings)
 
     def __add__(self, other: Space) -> Space:
-        return Space((*self.settings, *other.settings), _united(self.axes, other.axes))
+        return Space((*self.settings, *other.settings), _merged_axes(self.axes, other.axes))
 
     def __mul__(self, other: Space) -> Space:
         if both := sorted(self._keys() & other._keys()):
@@ -307,12 +307,12 @@ def one_at_a_time(name: str, parts: Iterable[str], values: Iterable[Any]) -> Spa
 
 
 def _choices(function: str, axes: Mapping[str, Any]) -> dict[str, _Choice]:
-    found = {}
+    choices = {}
     for name, axis in axes.items():
         if isinstance(axis, uniform | integers):
             raise TypeError(f"{function}: axis {name!r} is a range, expected values")
-        found[name] = _axis(function, name, axis)
-    return found
+        choices[name] = _axis(function, name, axis)
+    return choices
 
 
 def _axis(function: str, name: str, axis: Any) -> uniform | integers | _Choice:
@@ -326,15 +326,15 @@ def _axis(function: str, name: str, axis: Any) -> uniform | integers | _Choice:
     return _Choice(values)
 
 
-def _united(first: Mapping[str, Axis], second: Mapping[str, Axis]) -> dict[str, Axis]:
+def _merged_axes(first: Mapping[str, Axis], second: Mapping[str, Axis]) -> dict[str, Axis]:
     """The axes of two spaces; an axis in both has the values of both."""
-    both = {name: _union(first[name], second[name]) for name in set(first) & set(second)}
+    both = {name: _merged_axis(first[name], second[name]) for name in set(first) & set(second)}
     return {**first, **second, **both}
 
 
-def _union(first: Axis, second: Axis) -> Axis:
+def _merged_axis(first: Axis, second: Axis) -> Axis:
     if isinstance(first, _Choice) and isinstance(second, _Choice):
         # Compared as text: comparing arrays gives no single bool, and 1 differs from True.
-        known = {digest.canonical(v): v for v in (*first.values, *second.values)}
-        return _Choice(tuple(known.values()))
+        values = {digest.canonical(v): v for v in (*first.values, *second.values)}
+        return _Choice(tuple(values.values()))
     return first if first == second else _Either((first, second))

@@ -63,10 +63,10 @@ class Store:
         """
         if self.path is None:
             return {}
-        found: dict[str, dict[str, Any]] = {}
+        rows: dict[str, dict[str, Any]] = {}
         for number, line in enumerate(self.path.read_bytes().split(b"\n"), 1):
             begins_well = line.startswith(_BEGINNING[: len(line)])
-            if not begins_well and not found:
+            if not begins_well and not rows:
                 self._refuse(f"is not a store of sweeps: line {number} is not a row")
             if b"\0" in line:
                 continue  # the remains of a row after a power failure
@@ -75,8 +75,8 @@ class Store:
             if fault:
                 self._refuse(f"line {number}: {fault}; delete the line, and its setting runs again")
             if row is not None:
-                found[row["key"]] = row
-        return found
+                rows[row["key"]] = row
+        return rows
 
     def _refuse(self, why: str) -> NoReturn:
         # Imported here, as it loads the package, and processes that only append start faster.
@@ -142,23 +142,23 @@ def _parsed(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} is given twice")
-    return found
+    return result
 
 
 def fault_of(row: Mapping[str, Any]) -> str | None:
     """The fault of a sweep's row, apart from its key; None without a fault."""
     for name in ("setting", "columns", "metrics"):
         if not isinstance(row.get(name), dict):
-            return _unlike(row, name, "an object")
+            return _mismatch(row, name, "an object")
     if not isinstance(row.get("error", 0), str | None):
-        return _unlike(row, "error", "a text or null")
+        return _mismatch(row, "error", "a text or null")
     count = row.get("examples")  # rows of earlier versions have none
     if count is not None and (type(count) is not int or count < 1):
-        return _unlike(row, "examples", "a positive integer or null")
+        return _mismatch(row, "examples", "a positive integer or null")
     for name in ("columns", "metrics"):
         for column, value in row[name].items():
             if not _is_float(value):
@@ -166,9 +166,9 @@ def fault_of(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _unlike(row: Mapping[str, Any], name: str, wanted: str) -> str:
-    found = f"is {str(row[name])[:40]!r}" if name in row else "is missing"
-    return f"{name!r} {found}, expected {wanted}"
+def _mismatch(row: Mapping[str, Any], name: str, wanted: str) -> str:
+    actual = f"is {str(row[name])[:40]!r}" if name in row else "is missing"
+    return f"{name!r} {actual}, expected {wanted}"
 
 
 def _is_float(value: Any) -> bool:

@@ -158,17 +158,19 @@ def of_function(function: Callable[..., Any], name: str | None = None) -> Functi
     return FunctionSubject(function, name or getattr(function, "__qualname__", repr(function)))
 
 
-def check_name(name: str, known: Sequence[str], others: Sequence[str] = (), what: str = "") -> None:
+def check_name(
+    name: str, known: Sequence[str], others: Sequence[str] = (), other_axis: str = ""
+) -> None:
     """Raises ValueError for an unknown name in a setting.
 
     Args:
       name: the user's name.
       known: names that the message lists.
       others: further names, too many to list.
-      what: describes the further names.
+      other_axis: describes the further names.
     """
     if name not in known and name not in others:
-        listed = ", ".join((*known, *((what,) if what else ())))
+        listed = ", ".join((*known, *((other_axis,) if other_axis else ())))
         raise ValueError(
             f"no axis {name!r}, expected one of {listed}{near(name, (*known, *others))}"
         )
@@ -186,7 +188,7 @@ def check_whole(name: str, value: Any, low: int, high: int, why: str) -> None:
         raise ValueError(f"{name} is {number}, expected {low} to {high} ({why})")
 
 
-def made_anew(subject: Any) -> tuple[Any, ...]:
+def reduce_by_fields(subject: Any) -> tuple[Any, ...]:
     """The result of `__reduce__` for a dataclass: copies are constructed from its arguments."""
     fields = [field.name for field in dataclasses.fields(subject) if field.init]
     return type(subject), tuple(getattr(subject, name) for name in fields)

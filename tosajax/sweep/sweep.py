@@ -27,7 +27,7 @@ from tosajax.sweep.layers import COSTS
 from tosajax.sweep.metrics import Metric
 from tosajax.sweep.plan import Plan, Program
 from tosajax.sweep.results import Results, Row
-from tosajax.sweep.runner import Known, Runner, check_copied, row_of, told
+from tosajax.sweep.runner import Job, Runner, check_copied, error_text, row_of
 from tosajax.sweep.space import Setting, Space, Trial
 from tosajax.sweep.store import Store, fault_of
 from tosajax.sweep.subject import Variant
@@ -120,26 +120,26 @@ class Sweep:
         self._batch, self._chunk = batch, chunk
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._digests: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
-        self._prepared: list[Known] | None = None
+        self._prepared: list[Job] | None = None
         self._trials: dict[tuple[Variant, tuple[str, ...]], dict[str, str]] = {}
 
     def plan(self) -> Plan:
         """The work of `run`, found without compiling."""
-        known = self._settings()
+        jobs = self._settings()
         finished = self.store.read()
-        left = [k for k in known if k.key not in finished and k.error is None]
-        groups = _groups(left)
+        remaining = [job for job in jobs if job.key not in finished and job.error is None]
+        groups = _groups(remaining)
         varying = [self._varying_bytes(group) for group in groups]
         arrays = max(varying, default=0)
-        batch, chunk = self._batch_size(), self._chunk_size(arrays, len(left))
+        batch, chunk = self._batch_size(), self._chunk_size(arrays, len(remaining))
         at_a_time = chunk if self.strategy == "vmap" else 1
         activations = self.subject.bytes_per_example() * batch * at_a_time
         return Plan(
-            settings=len(known),
-            finished=sum(k.key in finished for k in known),
-            failed={i: k.error for i, k in enumerate(known) if k.error},
-            failing={i: k.setting for i, k in enumerate(known) if k.error},
-            programs=tuple(Program.of(k.setting for k in group) for group in groups),
+            settings=len(jobs),
+            finished=sum(job.key in finished for job in jobs),
+            failed={i: job.error for i, job in enumerate(jobs) if job.error},
+            failing={i: job.setting for i, job in enumerate(jobs) if job.error},
+            programs=tuple(Program.of(job.setting for job in group) for group in groups),
             strategy=self.strategy,
             batch=batch,
             chunk=chunk,
@@ -174,26 +174,26 @@ class Sweep:
           ValueError: the data do not fit the model, or come from an iterator while the settings
             take several passes.
         """
-        known = self._settings()
+        jobs = self._settings()
         shown = progress and jax.process_index() == 0
         rows: dict[str, Row] = {}
-        with Progress(len(known), shown, unit="setting") as bar, self._noting(known, rows):
-            rows.update(self._finished(known, retry_errors))
-            bar.update(len({k.key for k in known if k.key in rows}))
-            broken = [k for k in known if k.error is not None and k.key not in rows]
-            self._keep(rows, [row_of(k, error=k.error) for k in broken], bar)
-            left = {k.key: k for k in known if k.key not in rows}
-            groups = _groups(left.values())
+        with Progress(len(jobs), shown, unit="setting") as bar, self._note_on_interrupt(jobs, rows):
+            rows.update(self._finished(jobs, retry_errors))
+            bar.update(len({job.key for job in jobs if job.key in rows}))
+            broken = [job for job in jobs if job.error is not None and job.key not in rows]
+            self._keep(rows, [row_of(job, error=job.error) for job in broken], bar)
+            remaining = {job.key: job for job in jobs if job.key not in rows}
+            groups = _groups(remaining.values())
             parts = self._farmed(groups, ray, workers, bar) if ray else self._in_turn(groups)
-            for found in parts:
-                self._keep(rows, found, bar)
-        return self._results(known, rows)
+            for new_rows in parts:
+                self._keep(rows, new_rows, bar)
+        return self._results(jobs, rows)
 
     def rows(self) -> Results:
         """The rows in the store so far."""
-        known = self._settings()
+        jobs = self._settings()
         rows = self.store.read()
-        return self._results([k for k in known if k.key in rows], rows)
+        return self._results([job for job in jobs if job.key in rows], rows)
 
     def evaluate(self, setting: Setting) -> Row:
         """The row of one setting, from the store if it is there.
@@ -203,15 +203,15 @@ class Sweep:
         Raises:
           ValueError: the setting fails.
         """
-        known = self._known(setting)
-        if known.error is not None:
-            raise ValueError(known.error)
+        job = self._job(setting)
+        if job.error is not None:
+            raise ValueError(job.error)
         rows = self.store.read()
-        if known.key not in rows:
-            fixed = self._fixed_for_trials(known)
-            (found,) = self._runner.rows([known], fixed)
-            self._keep(rows, [found])
-        row = self._results([known], rows)[0]
+        if job.key not in rows:
+            fixed = self._fixed_for_trials(job)
+            (new_row,) = self._runner.rows([job], fixed)
+            self._keep(rows, [new_row])
+        row = self._results([job], rows)[0]
         if row["error"]:
             raise ValueError(row["error"])
         return row
@@ -230,13 +230,13 @@ class Sweep:
         if not self.configs.axes:
             raise ValueError("configs has no axes: make it by grid, zip_ or random")
         row = self.evaluate(self.configs.suggest(trial))
-        found = tuple(row[m.name] for m in self.metrics)
-        return found[0] if len(found) == 1 else found
+        values = tuple(row[m.name] for m in self.metrics)
+        return values[0] if len(values) == 1 else values
 
     def __repr__(self) -> str:
         names = ", ".join(m.name for m in self.metrics)
-        kept = "" if self.store.path is None else f", store={str(self.store.path)!r}"
-        return f"Sweep({len(self.configs)} settings, {names}, {self.strategy!r}{kept})"
+        store = "" if self.store.path is None else f", store={str(self.store.path)!r}"
+        return f"Sweep({len(self.configs)} settings, {names}, {self.strategy!r}{store})"
 
     @property
     def compilations(self) -> int:
@@ -252,35 +252,35 @@ class Sweep:
 
     # Before anything runs.
 
-    def _settings(self) -> list[Known]:
+    def _settings(self) -> list[Job]:
         if self._prepared is None:
-            self._prepared = [self._known(setting) for setting in self.configs]
+            self._prepared = [self._job(setting) for setting in self.configs]
         return self._prepared
 
-    def _known(self, setting: Setting) -> Known:
+    def _job(self, setting: Setting) -> Job:
         text = digest.canonical(setting)
         try:
             prepared = self.subject.prepare(setting)
         except Exception as error:  # the setting's own: its row has it
-            return Known(setting, (), (), (), self._key(text, "", ""), told(error))
+            return Job(setting, (), (), (), self._key(text, "", ""), error_text(error))
         names = tuple(sorted(prepared.arrays))
         names = self._names.setdefault(names, names)
         digests = tuple(self._digest(prepared.arrays[name]) for name in names)
         parts = digest.of_text(*names, *digests)
         key = self._key(text, repr(prepared.variant), parts)
-        return Known(setting, prepared.variant, names, digests, key)
+        return Job(setting, prepared.variant, names, digests, key)
 
     def _digest(self, array: Any) -> str:
         """The digest of an array; cached for constants of the model, which settings share."""
         if not isinstance(array, np.ndarray) or array.flags.writeable:
             return sys.intern(digest.of_arrays(array))
-        known = self._digests.get(id(array))
-        if known is None or known[0]() is not array:
+        entry = self._digests.get(id(array))
+        if entry is None or entry[0]() is not array:
             # Weak references: arrays do not outlive their setting, nor digests their array.
             gone = functools.partial(self._forget, id(array))
-            known = weakref.ref(array, gone), sys.intern(digest.of_arrays(array))
-            self._digests[id(array)] = known
-        return known[1]
+            entry = weakref.ref(array, gone), sys.intern(digest.of_arrays(array))
+            self._digests[id(array)] = entry
+        return entry[1]
 
     def _forget(self, place: int, _: Any) -> None:
         self._digests.pop(place, None)
@@ -302,9 +302,9 @@ class Sweep:
                 raise ValueError(f"{names}: the data set has no labels")
             measures.check_kind_of_labels(self.metrics, labels)
 
-    def _varying_bytes(self, group: Sequence[Known]) -> int:
+    def _varying_bytes(self, group: Sequence[Job]) -> int:
         """The bytes of a setting's arrays that other settings do not share."""
-        fixed, arrays = _fixed(group), self.subject.prepare(group[0].setting).arrays
+        fixed, arrays = _shared_digests(group), self.subject.prepare(group[0].setting).arrays
         own = [array for name, array in arrays.items() if name not in fixed]
         return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(own))
 
@@ -338,22 +338,22 @@ class Sweep:
 
     # Evaluation.
 
-    def _finished(self, known: Sequence[Known], retry_errors: bool) -> dict[str, Row]:
+    def _finished(self, jobs: Sequence[Job], retry_errors: bool) -> dict[str, Row]:
         """The rows of finished settings, the same in every process."""
         rows = self.store.read()
         if retry_errors:
             rows = {key: row for key, row in rows.items() if not row["error"]}
         if jax.process_count() == 1:
             return rows
-        return _agreed(known, rows)
+        return _rows_of_first_process(jobs, rows)
 
-    def _in_turn(self, groups: Sequence[Sequence[Known]]) -> Iterator[list[Row]]:
+    def _in_turn(self, groups: Sequence[Sequence[Job]]) -> Iterator[list[Row]]:
         for group in groups:
             yield from self._evaluated(group)
 
     def _farmed(
         self,
-        groups: Sequence[Sequence[Known]],
+        groups: Sequence[Sequence[Job]],
         ray: bool | str,
         workers: int | None,
         bar: Progress,
@@ -361,7 +361,11 @@ class Sweep:
         bar.step("Ray starts")
         connected = farm.connect(None if ray is True else str(ray))
         jobs = [
-            (group, _fixed(group), self._chunk_size(self._varying_bytes(group), len(group)))
+            (
+                group,
+                _shared_digests(group),
+                self._chunk_size(self._varying_bytes(group), len(group)),
+            )
             for group in groups
         ]
         if jobs:
@@ -379,9 +383,9 @@ class Sweep:
         }
         return functools.partial(Sweep, **options), arguments
 
-    def _evaluated(self, group: Sequence[Known]) -> Iterator[list[Row]]:
+    def _evaluated(self, group: Sequence[Job]) -> Iterator[list[Row]]:
         """The rows of settings of one variant, chunk by chunk."""
-        fixed = _fixed(group)
+        fixed = _shared_digests(group)
         most = self._chunk_size(self._varying_bytes(group), len(group))
         one_pass = most >= len(group) and (self.data.count is None or self.strategy != "loop")
         if self.data.is_read_once and not one_pass:
@@ -400,35 +404,37 @@ class Sweep:
                 each = (time.monotonic() - began) / len(part)
                 size = max(1, min(most, 4 * size, int(_SECONDS / max(each, 1e-9))))
 
-    def _fixed_for_trials(self, known: Known) -> dict[str, str]:
+    def _fixed_for_trials(self, job: Job) -> dict[str, str]:
         """The digests of arrays that no setting of the group has changed so far."""
-        group = known.variant, known.names
+        group = job.variant, job.names
         if group not in self._trials:
             rng = np.random.default_rng(0)
-            drawn = [self._known(self.configs.draw(rng)) for _ in range(_DRAWS)]
-            alike = [k for k in (*self._settings(), *drawn) if (k.variant, k.names) == group]
-            self._trials[group] = _fixed([known, *alike])
-        found = dict(zip(known.names, known.digests, strict=True))
-        same = {n: d for n, d in self._trials[group].items() if found[n] == d}
+            drawn = [self._job(self.configs.draw(rng)) for _ in range(_DRAWS)]
+            alike = [
+                each for each in (*self._settings(), *drawn) if (each.variant, each.names) == group
+            ]
+            self._trials[group] = _shared_digests([job, *alike])
+        digests = dict(zip(job.names, job.digests, strict=True))
+        same = {n: d for n, d in self._trials[group].items() if digests[n] == d}
         self._trials[group] = same
         return same
 
     def _keep(
-        self, rows: dict[str, Row], found: Sequence[Row], bar: Progress | None = None
+        self, rows: dict[str, Row], new_rows: Sequence[Row], bar: Progress | None = None
     ) -> None:
-        rows.update({row["key"]: row for row in found})
+        rows.update({row["key"]: row for row in new_rows})
         if jax.process_index() == 0:
-            self.store.append(found)
+            self.store.append(new_rows)
         if bar is not None:
-            bar.update(len(found))
+            bar.update(len(new_rows))
 
     @contextlib.contextmanager
-    def _noting(self, known: Sequence[Known], rows: Mapping[str, Row]) -> Iterator[None]:
+    def _note_on_interrupt(self, jobs: Sequence[Job], rows: Mapping[str, Row]) -> Iterator[None]:
         """A context that adds to an interrupt which rows are kept."""
         try:
             yield
         except KeyboardInterrupt as interrupt:
-            finished = f"{sum(k.key in rows for k in known)} of {len(known)} rows are"
+            finished = f"{sum(job.key in rows for job in jobs)} of {len(jobs)} rows are"
             interrupt.add_note(
                 f"{finished} lost: a store (store=, --store) keeps them"
                 if self.store.path is None
@@ -436,60 +442,60 @@ class Sweep:
             )
             raise
 
-    def _results(self, known: Sequence[Known], rows: Mapping[str, Row]) -> Results:
+    def _results(self, jobs: Sequence[Job], rows: Mapping[str, Row]) -> Results:
         names = tuple(m.name for m in self.metrics)
-        columns = dict.fromkeys(c for k in known for c in rows[k.key]["columns"])
-        keys = dict.fromkeys(key for k in known for key in k.setting)
+        columns = dict.fromkeys(c for job in jobs for c in rows[job.key]["columns"])
+        keys = dict.fromkeys(key for job in jobs for key in job.setting)
         table = []
-        for k in known:
-            row, setting = rows[k.key], digest.plain(k.setting)
+        for job in jobs:
+            row, setting = rows[job.key], digest.plain(job.setting)
             if row["error"] is None and (missing := set(names) - set(row["metrics"])):
                 raise FormatError(
-                    f"{self.store.path}: the row of key {k.key} has no {', '.join(sorted(missing))}"
-                    ": delete its line, and the setting runs again"
+                    f"{self.store.path}: the row of key {job.key} has no "
+                    f"{', '.join(sorted(missing))}: delete its line, and the setting runs again"
                 )
             table.append(
                 {
                     **{key: setting.get(key) for key in keys},
                     **{c: row["columns"].get(c) for c in columns},
-                    **self._costs(k),
+                    **self._costs(job),
                     **{name: row["metrics"].get(name) for name in names},
                     "error": row["error"],
                 }
             )
-        counts = (rows[k.key].get("examples") for k in known)
+        counts = (rows[job.key].get("examples") for job in jobs)
         count = next((n for n in counts if n is not None), self.data.count)
         return Results(tuple(table), names, count, self.costs)
 
-    def _costs(self, known: Known) -> dict[str, float | None]:
+    def _costs(self, job: Job) -> dict[str, float | None]:
         """The requested costs; None if the setting cannot run."""
-        found = self.subject.costs(known.setting) if self.costs and known.error is None else {}
-        return {name: found.get(name) for name in self.costs}
+        costs = self.subject.costs(job.setting) if self.costs and job.error is None else {}
+        return {name: costs.get(name) for name in self.costs}
 
 
-def _groups(known: Iterable[Known]) -> list[list[Known]]:
+def _groups(jobs: Iterable[Job]) -> list[list[Job]]:
     """Groups settings with the same variant and the same names of arrays."""
-    groups: dict[Any, list[Known]] = {}
-    for k in known:
-        groups.setdefault((k.variant, k.names), []).append(k)
+    groups: dict[Any, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault((job.variant, job.names), []).append(job)
     return list(groups.values())
 
 
-def _fixed(group: Sequence[Known]) -> dict[str, str]:
+def _shared_digests(group: Sequence[Job]) -> dict[str, str]:
     """The digests of arrays that all settings share, by name."""
     first = group[0]
-    same = [all(d == ds[0] for d in ds) for ds in zip(*(k.digests for k in group), strict=True)]
+    same = [all(d == ds[0] for d in ds) for ds in zip(*(job.digests for job in group), strict=True)]
     all_of = zip(first.names, first.digests, same, strict=True)
-    return {name: found for name, found, is_same in all_of if is_same}
+    return {name: value for name, value, is_same in all_of if is_same}
 
 
-def _agreed(known: Sequence[Known], rows: dict[str, Row]) -> dict[str, Row]:
+def _rows_of_first_process(jobs: Sequence[Job], rows: dict[str, Row]) -> dict[str, Row]:
     """The rows of the first process, so that all processes run the same settings."""
     from jax.experimental import multihost_utils
 
-    mine = np.asarray([k.key in rows for k in known])
+    mine = np.asarray([job.key in rows for job in jobs])
     agreed = multihost_utils.broadcast_one_to_all(mine)
-    keys = {k.key for k, is_there in zip(known, agreed, strict=True) if is_there}
+    keys = {job.key for job, is_there in zip(jobs, agreed, strict=True) if is_there}
     missing = keys - set(rows)
     if missing:
         raise ValueError(

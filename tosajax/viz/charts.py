@@ -138,7 +138,7 @@ def spread_axis(axis: Axis, values: Sequence[float]) -> str:
     if not values or max(values) <= 100 * min(values):
         return ""
     axis.axes.set_yscale("log")
-    axis.set_major_formatter(_plain)
+    axis.set_major_formatter(_tick_text)
     axis.axes.set_ylim(min(values) / 2, 2 * max(values))
     return ", log scale"
 
@@ -184,18 +184,18 @@ def value_axis(axis: Axis, values: Sequence[float]) -> None:
       axis: the axis to set.
       values: finite, at least one.
     """
-    known = sorted(set(values))
-    if known[0] > 0 and known[-1] >= 100 * known[0]:
+    distinct = sorted(set(values))
+    if distinct[0] > 0 and distinct[-1] >= 100 * distinct[0]:
         axis.axes.set_xscale("log")
-        axis.set_major_formatter(_plain)
-    elif len(known) <= 10:
-        apart = (known[-1] - known[0]) / 25
-        shown = [known[0]]
-        shown += [v for v in known[1:] if v - shown[-1] >= apart]
+        axis.set_major_formatter(_tick_text)
+    elif len(distinct) <= 10:
+        apart = (distinct[-1] - distinct[0]) / 25
+        shown = [distinct[0]]
+        shown += [v for v in distinct[1:] if v - shown[-1] >= apart]
         axis.set_ticks(shown, [f"{v:g}" for v in shown])
 
 
-def _plain(value: float, position: float) -> str:
+def _tick_text(value: float, position: float) -> str:
     return f"{value:g}"
 
 
@@ -215,8 +215,8 @@ def _inline(drawing: str, kind: str) -> str:
     rest = re.sub(r"<metadata>.*?</metadata>\s*", "", rest, flags=re.DOTALL)
     referred = set(re.findall(r'(?:url\(|href=")#([^")]*)', rest))
 
-    def kept(found: re.Match[str]) -> str:
-        return found[0] if found[2] in referred else f"<{found[1]}"
+    def kept(match: re.Match[str]) -> str:
+        return match[0] if match[2] in referred else f"<{match[1]}"
 
     # Unreferenced ids are the same in all charts; on a page, ids must be unique.
     rest = re.sub(r'<(\w+) id="([^"]*)"', kept, rest)

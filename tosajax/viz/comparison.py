@@ -105,16 +105,16 @@ def summary(comparison: Comparison) -> list[tuple[str, str]]:
     """The programs and their differences: terms, with the HTML of each."""
     rows = comparison.rows
     differ = sum(row.total.mismatches > 0 for row in rows)
-    found = f"{differ} of {len(rows)} tensors differ" if differ else f"all {len(rows)} are equal"
+    sentence = f"{differ} of {len(rows)} tensors differ" if differ else f"all {len(rows)} are equal"
     roles = ("a", "b (reference)")
     named = zip(roles, comparison.names, strict=True)
     facts = [(role, f"<code>{html.text(name)}</code>") for role, name in named if name]
-    facts += [("examples", f"{comparison.examples:,}"), ("tensors", html.text(found))]
+    facts += [("examples", f"{comparison.examples:,}"), ("tensors", html.text(sentence))]
     facts += [("note", html.text(note)) for note in comparison.notes]
     if (row := comparison.first_divergent) is not None:
         m = row.total
-        found = f"{_percent(m.share)} % of its elements, by up to {_error(row, m.max_error)}"
-        facts.append(("first that differs", f"{_title(row)}: {html.text(found)}"))
+        sentence = f"{_percent(m.share)} % of its elements, by up to {_error(row, m.max_error)}"
+        facts.append(("first that differs", f"{_title(row)}: {html.text(sentence)}"))
     if (row := comparison.worst) is not None:
         how = " by itself" if row.local else ""
         sqnr = _decibels((row.local or row.total).sqnr)
@@ -123,8 +123,8 @@ def summary(comparison: Comparison) -> list[tuple[str, str]]:
     for row in outputs[:_OUTPUTS]:
         m = row.total
         error = f"by up to {_error(row, m.max_error)}, SQNR {_decibels(m.sqnr)}"
-        found = f"{_percent(m.share)} % differ, {error}" if m.mismatches else "equal"
-        facts.append(("output", f"{_title(row)}: {found}"))
+        sentence = f"{_percent(m.share)} % differ, {error}" if m.mismatches else "equal"
+        facts.append(("output", f"{_title(row)}: {sentence}"))
     if len(outputs) > _OUTPUTS:
         facts.append(("", f"and {html.counted(len(outputs) - _OUTPUTS, 'output')} more"))
     return facts
@@ -197,10 +197,10 @@ def _differs(row: Row) -> bool:
 
 def _badness(row: Row) -> tuple[float, ...]:
     """A sort key, smaller for worse rows: the SQNR, then the share of values within limits."""
-    found = [m.sqnr for m in (row.local or row.total, row.total)]
+    ratios = [m.sqnr for m in (row.local or row.total, row.total)]
     clipped = [share for share in (row.total.clipped_a, row.total.clipped_b) if share is not None]
-    known = [-math.inf if math.isnan(sqnr) else sqnr for sqnr in found]
-    return *known, -max(clipped, default=0.0)
+    sortable = [-math.inf if math.isnan(sqnr) else sqnr for sqnr in ratios]
+    return *sortable, -max(clipped, default=0.0)
 
 
 # Charts.
@@ -219,11 +219,11 @@ class _Series(NamedTuple):
 
 def _series(rows: Sequence[Row]) -> list[_Series]:
     totals, locals_ = ([r.total for r in rows], [r.local for r in rows])
-    found = [_Series("with all layers before", totals, charts.FIRST, "o", "-", None)]
+    series = [_Series("with all layers before", totals, charts.FIRST, "o", "-", None)]
     if _with_local(rows):
         local = "the layer by itself (local)"
-        found.append(_Series(local, locals_, charts.SECOND, "s", "none", "////"))
-    return found
+        series.append(_Series(local, locals_, charts.SECOND, "s", "none", "////"))
+    return series
 
 
 def _label(number: int, row: Row, narrow: bool = False) -> str:
@@ -248,10 +248,10 @@ def _layers_chart(rows: Sequence[Row]) -> str:
                 *upper.get_legend_handles_labels(), loc="outside upper left", ncols=1 + (not narrow)
             )
 
-    known = [(row.total.sqnr, at) for at, row in enumerate(rows, 1) if row.total.mismatches]
-    about = f"{len(known)} of {html.counted(len(rows), 'tensor')} differ"
-    if known:
-        sqnr, number = min(known)
+    differing = [(row.total.sqnr, at) for at, row in enumerate(rows, 1) if row.total.mismatches]
+    about = f"{len(differing)} of {html.counted(len(rows), 'tensor')} differ"
+    if differing:
+        sqnr, number = min(differing)
         about += f"; the lowest SQNR is {_decibels(sqnr)}, of {_label(number, rows[number - 1])}"
     about += ". The table below has the numbers."
     title = "SQNR and mismatches by layer"
@@ -266,8 +266,8 @@ def _paint_sqnr(axes: Axes, series: Sequence[_Series]) -> None:
     for s, line in zip(series, values, strict=True):
         size = 3.5 if len(line) <= _BARS else 2
         style: dict[str, Any] = {"color": s.colour, "marker": s.marker, "markersize": size}
-        known = [v if math.isfinite(v) else math.nan for v in line]
-        axes.plot(range(len(line)), known, label=s.label, ls=s.dashes, lw=0.9, **style)
+        finite_only = [v if math.isfinite(v) else math.nan for v in line]
+        axes.plot(range(len(line)), finite_only, label=s.label, ls=s.dashes, lw=0.9, **style)
         equal = [high + room if v == math.inf else math.nan for v in line]
         axes.plot(range(len(line)), equal, linestyle="none", fillstyle="none", **style)
         lost = [low - room if v == -math.inf else math.nan for v in line]
@@ -285,8 +285,8 @@ def _decibel_ticks(
     """Sets ticks for finite numbers, and beyond them for infinite values."""
     low, high = ends
     if any(math.isfinite(v) for v in values):
-        found = axes.yaxis.get_major_locator().tick_values(low - room / 2, high + room / 2)
-        ticks = {float(t): f"{t:g}" for t in found if low - room / 3 <= t <= high + room / 3}
+        places = axes.yaxis.get_major_locator().tick_values(low - room / 2, high + room / 2)
+        ticks = {float(t): f"{t:g}" for t in places if low - room / 3 <= t <= high + room / 3}
     else:
         ticks = {}
     beyond = {math.inf: (high + room, "equal"), -math.inf: (low - room, "no signal")}
@@ -299,10 +299,10 @@ def _paint_mismatches(axes: Axes, series: Sequence[_Series]) -> None:
     paint = _paint_bars if len(heights[0]) <= _BARS else _paint_steps
     for at, (s, line) in enumerate(zip(series, heights, strict=True)):
         paint(axes, line, (at, len(series)), s)
-    seen = [height for line in heights for height in line if height]
-    scale = charts.spread_axis(axes.yaxis, seen)
+    shares = [height for line in heights for height in line if height]
+    scale = charts.spread_axis(axes.yaxis, shares)
     if not scale:
-        axes.set_ylim(0, 1.1 * max(seen, default=1.0))
+        axes.set_ylim(0, 1.1 * max(shares, default=1.0))
     axes.set_title("Elements that differ")
     axes.set_ylabel(f"elements (%){scale}")
 
@@ -321,10 +321,10 @@ def _paint_bars(axes: Axes, heights: Sequence[float], place: tuple[int, int], s:
 def _paint_steps(axes: Axes, heights: Sequence[float], place: tuple[int, int], s: _Series) -> None:
     """Draws a series as steps, for charts with too many bars; the first series is filled."""
     ends = np.arange(len(heights) + 1) - 0.5
-    known = [height or math.nan for height in heights]
+    shown = [height or math.nan for height in heights]
     if place[0] == 0:
-        axes.stairs(known, ends, color=s.colour, fill=True, alpha=0.4, linewidth=0)
-    axes.stairs(known, ends, color=s.colour, linewidth=1.1, baseline=None)
+        axes.stairs(shown, ends, color=s.colour, fill=True, alpha=0.4, linewidth=0)
+    axes.stairs(shown, ends, color=s.colour, linewidth=1.1, baseline=None)
 
 
 def _histograms_chart(rows: Sequence[Row], worst: Sequence[Row]) -> str:
@@ -403,13 +403,13 @@ def _power_axis(axes: Axes, edges: np.ndarray, bins: np.ndarray) -> None:
     step = max(1, math.ceil(len(bins) / 10))
     zero = int(np.searchsorted(bins, (len(edges) - 1) // 2))
     places = range(zero % step, len(bins), step)
-    names = [_power(*map(float, edges[bins[i] : bins[i] + 2])) for i in places]
+    names = [_power_label(*map(float, edges[bins[i] : bins[i] + 2])) for i in places]
     axes.set_xticks([i + 0.5 for i in places], names)
     axes.set_xlim(-0.5, len(bins) + 0.5)
     axes.set_xlabel("value (nearest power of two)")
 
 
-def _power(low: float, high: float) -> str:
+def _power_label(low: float, high: float) -> str:
     """The label of a bin: the power of two at its middle, or 0."""
     if low < 0 < high:
         return "0"

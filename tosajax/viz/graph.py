@@ -78,7 +78,7 @@ class Box(NamedTuple):
 def boxes_of(graph: Graph) -> list[Box]:
     """The boxes of a graph without subgraphs and constants, in topological order."""
     makers: dict[str, int] = {}
-    found: list[Box] = []
+    boxes: list[Box] = []
     ends = Counter(graph.outputs)
 
     def add(kind: str, names: Sequence[str], reads: Sequence[str], node: Node | None) -> None:
@@ -89,8 +89,8 @@ def boxes_of(graph: Graph) -> list[Box]:
         tip = "\n".join(_tip(graph, node)) if node else f"{kind} {name}: {types}"
         detail = _detail(graph, node) if node else ""
         outputs = sum(ends[name] for name in names) if kind != "output" else 0
-        makers.update(dict.fromkeys(names if kind != "output" else (), len(found)))
-        found.append(Box(kind, detail, name, types, tip, tuple(sources), outputs))
+        makers.update(dict.fromkeys(names if kind != "output" else (), len(boxes)))
+        boxes.append(Box(kind, detail, name, types, tip, tuple(sources), outputs))
 
     for name in graph.inputs:
         add("input", (name,), (), None)
@@ -100,7 +100,7 @@ def boxes_of(graph: Graph) -> list[Box]:
             add(node.op, node.outputs, node.inputs, node)
     for name in graph.outputs:
         add("output", (name,), (name,), None)
-    return found
+    return boxes
 
 
 def _is_pure(node: Node) -> bool:
@@ -121,11 +121,11 @@ def _detail(graph: Graph, node: Node) -> str:
     if not window:
         return ""
     stride = attributes.get("stride", ())
-    steps = f" stride {_times(stride)}" if any(s != 1 for s in stride) else ""
-    return _times(window) + steps
+    steps = f" stride {_shape_text(stride)}" if any(s != 1 for s in stride) else ""
+    return _shape_text(window) + steps
 
 
-def _times(sizes: Sequence[int]) -> str:
+def _shape_text(sizes: Sequence[int]) -> str:
     return "×".join("?" if size < 0 else str(size) for size in sizes)
 
 
@@ -145,9 +145,9 @@ def _tip(graph: Graph, node: Node) -> Iterator[str]:
 def _described(tensor: Tensor | None, graph: Graph) -> str:
     if tensor is None:
         return "?"
-    known = graph.quantization.get(tensor.name)
+    quantization = graph.quantization.get(tensor.name)
     constant = "" if tensor.values is None else ", constant"
-    return f"{tensor}{constant}{f', {known}' if known else ''}"
+    return f"{tensor}{constant}{f', {quantization}' if quantization else ''}"
 
 
 # SVG.
@@ -174,7 +174,7 @@ def graph_svg(graph: Graph) -> str:
             heading = html.text(html.shortened(part.name, 60))
             parts.append(f'<text class="part" x="{_MARGIN}" y="{top + 16:.0f}">{heading}</text>')
             top += _HEAD
-        drawn, width, height = _part(part, top)
+        drawn, width, height = _draw_graph(part, top)
         parts.append(drawn)
         top += height + (2 * _GAP_Y if several else 0)
         widest = max(widest, width)
@@ -190,7 +190,7 @@ def graph_svg(graph: Graph) -> str:
     )
 
 
-def _part(graph: Graph, top: float) -> tuple[str, float, float]:
+def _draw_graph(graph: Graph, top: float) -> tuple[str, float, float]:
     """The boxes and lines of one graph, its width and its height."""
     boxes = boxes_of(graph)
     edges = [(source, at) for at, box in enumerate(boxes) for source in box.reads]
@@ -334,32 +334,34 @@ def _title(box: Box) -> str:
 
 def _rails(boxes: Sequence[Box]) -> Iterator[tuple[str, Box | None]]:
     """Yields the rails of each line, and its box; lines without a box join or split rails."""
-    left = Counter(source for box in boxes for source in box.reads)
+    unread = Counter(source for box in boxes for source in box.reads)
     lanes: list[int | None] = []
-    for at in _late(boxes):
+    for at in _inputs_last(boxes):
         box = boxes[at]
-        left.subtract(box.reads)
-        main, *others = sorted(lanes.index(source) for source in box.reads) or [_free(lanes, 0)]
+        unread.subtract(box.reads)
+        main, *others = sorted(lanes.index(source) for source in box.reads) or [
+            _free_lane(lanes, 0)
+        ]
         if others:
-            goes_on = {lane: left[lanes[lane] or 0] > 0 for lane in others}
+            goes_on = {lane: unread[lanes[lane] or 0] > 0 for lane in others}
             yield _crossing(lanes, main, goes_on, "╯┤"), None
             for lane in others:
                 lanes[lane] = lanes[lane] if goes_on[lane] else None
         source = lanes[main]
-        if source is not None and left[source] > 0:
-            lane = _free(lanes, main + 1)
+        if source is not None and unread[source] > 0:
+            lane = _free_lane(lanes, main + 1)
             yield _crossing(lanes, main, {lane: False}, "╮"), None
             lanes[lane] = source
         lanes[main] = at
         mark = "○" if box.kind == "input" else "●"
-        yield " ".join(mark if i == main else _bar(lane) for i, lane in enumerate(lanes)), box
-        if not left[at]:
+        yield " ".join(mark if i == main else _lane_mark(lane) for i, lane in enumerate(lanes)), box
+        if not unread[at]:
             lanes[main] = None
         while lanes and lanes[-1] is None:
             lanes.pop()
 
 
-def _late(boxes: Sequence[Box]) -> Iterator[int]:
+def _inputs_last(boxes: Sequence[Box]) -> Iterator[int]:
     """The boxes in order, with each input just before its first reader."""
     read = {source for box in boxes for source in box.reads}
     waiting = {at for at in read if boxes[at].kind == "input"}
@@ -371,7 +373,7 @@ def _late(boxes: Sequence[Box]) -> Iterator[int]:
             yield at
 
 
-def _free(lanes: list[int | None], start: int) -> int:
+def _free_lane(lanes: list[int | None], start: int) -> int:
     """The first free lane from `start` on; adds a lane if none is free."""
     for lane in range(start, len(lanes)):
         if lanes[lane] is None:
@@ -380,7 +382,7 @@ def _free(lanes: list[int | None], start: int) -> int:
     return len(lanes) - 1
 
 
-def _bar(lane: int | None) -> str:
+def _lane_mark(lane: int | None) -> str:
     return " " if lane is None else "│"
 
 
@@ -404,5 +406,5 @@ def _crossing(lanes: Sequence[int | None], main: int, ends: dict[int, bool], mar
             goes_on = ends.get(at, lane is not None)
             cells.append("┼" if goes_on else "┴" if at in ends else "─")
         else:
-            cells.append(_bar(lane))
+            cells.append(_lane_mark(lane))
     return "".join(c + ("─" if main <= at < last else " ") for at, c in enumerate(cells)).rstrip()

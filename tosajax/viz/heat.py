@@ -39,7 +39,9 @@ def maps(
       HTML; "" if no pair has a map.
     """
     pairs = zip(itertools.combinations(axes, 2), rows, strict=True)
-    drawn = [(pair, cells) for pair, known in pairs if (cells := _cells(pair, known, metric, best))]
+    drawn = [
+        (pair, cells) for pair, measured in pairs if (cells := _cells(pair, measured, metric, best))
+    ]
     shown = [_map(pair, cells, metric) for pair, cells in drawn[:_MAPS]]
     if not shown:
         return ""
@@ -53,13 +55,13 @@ def _cells(
     pair: tuple[str, str], rows: Sequence[Row], metric: str, best: Callable[[list[float]], float]
 ) -> dict[tuple[float, float], float]:
     """The metric by the values of both axes; empty if most combinations lack a value."""
-    found: dict[tuple[float, float], list[float]] = {}
+    values_at: dict[tuple[float, float], list[float]] = {}
     for row in rows:
-        found.setdefault((row[pair[0]], row[pair[1]]), []).append(row[metric])
-    sides = [len({place[side] for place in found}) for side in (0, 1)]
-    if min(sides) < 2 or max(sides) > _VALUES or 2 * len(found) < math.prod(sides):
+        values_at.setdefault((row[pair[0]], row[pair[1]]), []).append(row[metric])
+    sides = [len({place[side] for place in values_at}) for side in (0, 1)]
+    if min(sides) < 2 or max(sides) > _VALUES or 2 * len(values_at) < math.prod(sides):
         return {}
-    return {place: best(values) for place, values in found.items()}
+    return {place: best(values) for place, values in values_at.items()}
 
 
 def _map(pair: tuple[str, str], cells: Mapping[tuple[float, float], float], metric: str) -> str:
@@ -80,7 +82,7 @@ def _map(pair: tuple[str, str], cells: Mapping[tuple[float, float], float], metr
             axes.tick_params(axis="x", rotation=90)
         axes.grid(visible=False)
         if max(len(xs), len(ys)) <= (_WRITTEN // 2 if narrow else _WRITTEN):
-            for place, value in _places(xs, ys, cells):
+            for place, value in _cell_middles(xs, ys, cells):
                 shade = mesh.norm(value)  # pyright: ignore[reportArgumentType]  # a float is one
                 red, green, blue, _ = mesh.cmap(shade)
                 dark = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.18
@@ -104,7 +106,7 @@ def _map(pair: tuple[str, str], cells: Mapping[tuple[float, float], float], metr
     return charts.chart(title, about, paint, wide=(9.5, height), narrow=(5.0, height))
 
 
-def _places(
+def _cell_middles(
     xs: Sequence[float], ys: Sequence[float], cells: Mapping[tuple[float, float], float]
 ) -> Iterator[tuple[tuple[float, float], float]]:
     """The middle of each cell, and its value."""

@@ -119,7 +119,7 @@ def _order(rows: Sequence[list[Item]], neighbours: _Neighbours) -> None:
     place: dict[Item, float] = {}
     for row in rows:
         here = {item: at / len(row) for at, item in enumerate(row)}
-        wanted = {i: _mean([place[n] for n in neighbours.get(i, ())], here[i]) for i in row}
+        wanted = {i: _mean_or([place[n] for n in neighbours.get(i, ())], here[i]) for i in row}
         row.sort(key=lambda i: (wanted[i], i.is_rail))
         place |= {item: at / len(row) for at, item in enumerate(row)}
 
@@ -142,8 +142,8 @@ def _place(
             wanted.append(sum(x[n] * weights[n] for n in chosen) / total if chosen else x[item])
         pairs = itertools.pairwise(row)
         apart = [(widths[a.is_rail] + widths[b.is_rail]) / 2 for a, b in pairs]
-        found = _spread(wanted, apart, [weights[item] for item in row])
-        for item, place in zip(row, found, strict=True):
+        places = _spread(wanted, apart, [weights[item] for item in row])
+        for item, place in zip(row, places, strict=True):
             x[item] = place
 
 
@@ -172,5 +172,5 @@ def _spread(
     return [mean + shift for mean, shift in zip(means, offset, strict=False)]
 
 
-def _mean(values: Sequence[float], otherwise: float) -> float:
+def _mean_or(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise

@@ -74,17 +74,17 @@ def node_data(
     values = {
         row.tensor: value
         for row in comparison.rows
-        if (value := _value(row, name, local=name != column)) is not None
+        if (value := _finite_value(row, name, local=name != column)) is not None
     }
     results: dict[str, Any] = {}
     for key, tensors in _keys(comparison.rows, graph).items():
-        if found := [values[tensor] for tensor in tensors if tensor in values]:
-            results[key] = _result(worst(found), low, high)
+        if numbers := [values[tensor] for tensor in tensors if tensor in values]:
+            results[key] = _result(worst(numbers), low, high)
     gradient = [{"stop": 0, "bgColor": low}, {"stop": 1, "bgColor": high}]
     return {"results": results, "gradient": gradient}
 
 
-def _value(row: Row, name: str, *, local: bool) -> float | None:
+def _finite_value(row: Row, name: str, *, local: bool) -> float | None:
     measured = row.local if local else row.total
     value = None if measured is None else getattr(measured, name)
     return None if value is None or math.isnan(value) else value

@@ -72,7 +72,7 @@ def results_page(
     if cost is None:
         cost = next((c for c in (_COST, *results.costs) if c in results.columns), None)
     settings = _settings(results, cost)
-    named = [(term, f"<code>{html.text(what)}</code>") for term, what in (about or {}).items()]
+    named = [(term, f"<code>{html.text(name)}</code>") for term, name in (about or {}).items()]
     sections = [("Summary", html.definitions([*named, *summary(results)]))]
     gain = _gain(results)
     if cost is not None and gain is not None:
@@ -87,8 +87,11 @@ def results_page(
         drawn = [_axis_chart(results, chosen, axis, metric) for axis in axes]
         sections.append((f"{metric} by axis", "\n".join(drawn)))
         numeric = [c for c in chosen if _is_numeric(results, c)]
-        known = [_known(results, *pair, metric) for pair in itertools.combinations(numeric, 2)]
-        maps = heat.maps(numeric, known, metric, _best_of(metric))
+        measured = [
+            _rows_with_numbers(results, *pair, metric)
+            for pair in itertools.combinations(numeric, 2)
+        ]
+        maps = heat.maps(numeric, measured, metric, _best_of(metric))
         if maps:
             sections.append((f"{metric} by two axes", maps))
     columns, rows = _columns(results), results.rows
@@ -126,8 +129,11 @@ def _is_computed(results: Results, settings: Sequence[str], cost: str | None) ->
     """Whether the settings determine the cost; if not, the cost is itself a setting."""
     if cost is None:
         return False
-    found = {(*(str(row.get(c)) for c in settings), row.get(cost)) for row in _known(results, cost)}
-    return len({place[:-1] for place in found}) == len(found)
+    places = {
+        (*(str(row.get(c)) for c in settings), row.get(cost))
+        for row in _rows_with_numbers(results, cost)
+    }
+    return len({place[:-1] for place in places}) == len(places)
 
 
 def _gain(results: Results) -> str | None:
@@ -150,28 +156,28 @@ def summary(results: Results) -> list[tuple[str, str]]:
     failed = f", of which {len(results.errors)} failed" if results.errors else ""
     facts = [("settings", f"{len(results):,}{failed}")]
     for metric in results.metrics:
-        known = _known(results, metric)
-        if known:
-            best = _best_of(metric)(known, key=lambda row: row[metric])
+        measured = _rows_with_numbers(results, metric)
+        if measured:
+            best = _best_of(metric)(measured, key=lambda row: row[metric])
             name = "lowest" if _is_error(metric) else "highest"
             value = f"{best[metric]:.6g}"
-            setting = html.shortened(_named(best, settings), 200)
+            setting = html.shortened(_setting_text(best, settings), 200)
             facts.append((f"{name} {metric}", f"{value}: {html.text(setting)}"))
     facts += [("certainty", html.text(sentence)) for sentence in results.certainty()]
     return facts
 
 
-def _named(row: Row, settings: Sequence[str]) -> str:
+def _setting_text(row: Row, settings: Sequence[str]) -> str:
     """The text of a setting."""
-    parts = (f"{c} {_plain(row[c])}" for c in settings if row.get(c) is not None)
+    parts = (f"{c} {_value_text(row[c])}" for c in settings if row.get(c) is not None)
     return ", ".join(parts) or "the only setting"
 
 
-def _plain(value: object) -> str:
+def _value_text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else html.printable(str(value))
 
 
-def _known(results: Results, *columns: str) -> list[Row]:
+def _rows_with_numbers(results: Results, *columns: str) -> list[Row]:
     """Rows that have a finite number in each of the columns."""
     return [row for row in results.rows if all(_is_finite(row.get(c)) for c in columns)]
 
@@ -195,14 +201,14 @@ def _front(results: Results, cost: str, gain: str) -> list[_FrontPoint]:
 def _front_chart(
     results: Results, settings: Sequence[str], front: Sequence[_FrontPoint], cost: str, gain: str
 ) -> str:
-    known = _known(results, cost, gain)
+    measured = _rows_with_numbers(results, cost, gain)
     scale = functools.partial(_scaled, results, gain)
 
     def paint(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
-        xs = [row[cost] for row in known]
+        xs = [row[cost] for row in measured]
         axes.plot(
-            xs, [row[gain] for row in known], "o", color=charts.GREY, markersize=4, alpha=0.6,
+            xs, [row[gain] for row in measured], "o", color=charts.GREY, markersize=4, alpha=0.6,
             label="settings",
         )  # fmt: skip
         axes.step(
@@ -217,19 +223,19 @@ def _front_chart(
         charts.value_axis(axes.xaxis, xs)
         axes.margins(0.06)
         axes.set_xlabel(_labelled(results, cost))
-        axes.set_ylabel(_labelled(results, gain) + scale(axes, [row[gain] for row in known]))
-        axes.set_title(f"{gain} against {cost}, {len(known)} settings")
+        axes.set_ylabel(_labelled(results, gain) + scale(axes, [row[gain] for row in measured]))
+        axes.set_title(f"{gain} against {cost}, {len(measured)} settings")
         handles, labels = axes.get_legend_handles_labels()
         for number, point in enumerate(front[:_LISTED], 1):
             more = f" (and {len(point.rows) - 1} equal)" if len(point.rows) > 1 else ""
-            name = html.shortened(_named(point.rows[0], settings), 44 if narrow else 60)
+            name = html.shortened(_setting_text(point.rows[0], settings), 44 if narrow else 60)
             handles.append(axes.plot([], [], linestyle="none")[0])
             labels.append(f"{number}: {name}{more}")
         figure.legend(handles, labels, loc="outside lower left", ncols=1 if narrow else 2)
 
     first, last = front[0], front[-1]
     alt = (
-        f"{html.counted(len(known), 'setting')}, of which no other is better at "
+        f"{html.counted(len(measured), 'setting')}, of which no other is better at "
         f"{html.counted(len(front), 'point')}: {gain} from {first.gain:.4g} at {cost} "
         f"{first.cost:.4g} to {last.gain:.4g} at {cost} {last.cost:.4g}"
     )
@@ -263,13 +269,13 @@ def _is_axis(results: Results, column: str) -> bool:
 
 
 def _is_numeric(results: Results, column: str) -> bool:
-    return len({row[column] for row in _known(results, column)}) > 1
+    return len({row[column] for row in _rows_with_numbers(results, column)}) > 1
 
 
 def _categories(rows: Sequence[Row], column: str) -> list[str]:
     """The names in a column, in order, without numbers and failed rows."""
     values = (row.get(column) for row in rows if not row.get("error"))
-    names = [None if v is None or _is_finite(v) else _plain(v) for v in values]
+    names = [None if v is None or _is_finite(v) else _value_text(v) for v in values]
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
@@ -277,21 +283,25 @@ def _axis_chart(results: Results, settings: Sequence[str], axis: str, metric: st
     """A chart with a line for each combination of other settings; a summary if they are many."""
     names = [] if _is_numeric(results, axis) else _categories(results.rows, axis)
     if names:
-        known = [r for r in _known(results, metric) if _plain(r.get(axis)) in names]
-        place = [names.index(_plain(row[axis])) for row in known]
+        measured = [
+            r for r in _rows_with_numbers(results, metric) if _value_text(r.get(axis)) in names
+        ]
+        place = [names.index(_value_text(row[axis])) for row in measured]
     else:
-        known = _known(results, axis, metric)
-        place = [row[axis] for row in known]
-    others = [c for c in settings if c != axis and len({str(r.get(c)) for r in known}) > 1]
+        measured = _rows_with_numbers(results, axis, metric)
+        place = [row[axis] for row in measured]
+    others = [c for c in settings if c != axis and len({str(r.get(c)) for r in measured}) > 1]
     lines: dict[str, list[Point]] = {}
-    for at, row in zip(place, known, strict=True):
-        lines.setdefault(_named(row, others) if others else metric, []).append((at, row[metric]))
+    for at, row in zip(place, measured, strict=True):
+        lines.setdefault(_setting_text(row, others) if others else metric, []).append(
+            (at, row[metric])
+        )
     points = [point for line in lines.values() for point in line]
     scale = functools.partial(_scaled, results, metric)
 
     def paint(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
-        if len(lines) <= _LINES and len(lines) < len(known):
+        if len(lines) <= _LINES and len(lines) < len(measured):
             _paint_lines(axes, lines, ":" if names else "-")
         else:
             _paint_spread(axes, points, metric, joined=not names)
@@ -299,7 +309,7 @@ def _axis_chart(results: Results, settings: Sequence[str], axis: str, metric: st
             shown = [html.shortened(name, 12 if narrow else 24) for name in names]
             axes.set_xticks(range(len(names)), shown, rotation=90 if len(names) > 5 else 0)
             axes.set_xlim(-0.5, len(names) - 0.5)
-        elif known:
+        elif measured:
             charts.value_axis(axes.xaxis, place)
         axes.set_xlabel(_labelled(results, axis))
         axes.set_ylabel(_labelled(results, metric) + scale(axes, [y for _, y in points]))
@@ -308,8 +318,8 @@ def _axis_chart(results: Results, settings: Sequence[str], axis: str, metric: st
         figure.legend(*axes.get_legend_handles_labels(), loc=where)
 
     ends = _best_by_place(points, _best_of(metric))
-    told = "; ".join(f"{names[int(x)] if names else f'{x:g}'}: {y:.4g}" for x, y in ends)
-    alt = f"The best {metric} by {axis}: {html.shortened(told, 300)}" if told else "No values"
+    listed = "; ".join(f"{names[int(x)] if names else f'{x:g}'}: {y:.4g}" for x, y in ends)
+    alt = f"The best {metric} by {axis}: {html.shortened(listed, 300)}" if listed else "No values"
     narrow = (5.0, 3.2 + 0.2 * min(len(lines), _LINES))
     return charts.chart(f"{metric} by {axis}", alt, paint, wide=(9.5, 3.4), narrow=narrow)
 
@@ -343,8 +353,8 @@ def _paint_spread(axes: Axes, points: Sequence[Point], metric: str, *, joined: b
         ("the best of each", _best_of(metric), charts.SECOND, "D", "-"),
         ("their median", statistics.median, charts.FIRST, "s", "--"),
     ):
-        found = _best_by_place(points, of)
+        ends = _best_by_place(points, of)
         axes.plot(
-            [x for x, _ in found], [y for _, y in found], color=colour, marker=marker,
+            [x for x, _ in ends], [y for _, y in ends], color=colour, marker=marker,
             markersize=4, linewidth=1.2, linestyle=dashes if joined else "none", label=label,
         )  # fmt: skip

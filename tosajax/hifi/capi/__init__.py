@@ -26,9 +26,11 @@ _PROTOTYPES = (
     *dense.PROTOTYPES,
     *basic.PROTOTYPES,
 )
-_STRICT = {name: found for row in _PROTOTYPES for name, found in row.strict_functions().items()}
-_PLANS = {name: found for row in _PROTOTYPES for name, found in row.plans().items()}
-_FUNCTIONS = {name: found for row in _PROTOTYPES for name, found in row.functions().items()}
+_STRICT = {
+    name: function for row in _PROTOTYPES for name, function in row.strict_functions().items()
+}
+_PLANS = {name: function for row in _PROTOTYPES for name, function in row.plans().items()}
+_FUNCTIONS = {name: function for row in _PROTOTYPES for name, function in row.functions().items()}
 
 
 def strict(name: str) -> Callable[..., int]:
@@ -39,6 +41,14 @@ def strict(name: str) -> Callable[..., int]:
 
     Raises:
       KeyError: the library does not have the function.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import capi
+      >>> x, out = np.int16([1, -2]), np.zeros(2, np.int16)
+      >>> relu = capi.strict("xa_nn_vec_relu_16_16")
+      >>> relu(out, x, 100, 2), out.tolist()
+      (0, [1, 0])
     """
     return _STRICT[name]
 
@@ -54,6 +64,14 @@ def plan(name: str, **arguments: Any) -> Plan:
       KeyError: the library does not have the function.
       NNLibParamError: an argument is rejected before operands and ranges are checked.
       ValueError: the function returns a size.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import capi
+      >>> x, out = np.int16([1, -2]), np.zeros(2, np.int16)
+      >>> plan = capi.plan("xa_nn_vec_relu_16_16", p_out=out, p_vec=x, threshold=100, vec_length=2)
+      >>> {name: (operand.dtype, operand.shape) for name, operand in plan.arrays.items()}
+      {'x': (<class 'numpy.int16'>, (2,))}
     """
     result = _PLANS[name](**arguments)
     if not isinstance(result, Plan):

@@ -86,6 +86,20 @@ class ActivationCoefficients(NamedTuple):
       exponential: a polynomial for 2**-f, f in [0, 1); highest power first.
       reciprocal: a polynomial for 1 / (1 + t), t in [0, 1], the initial value of Newton's method;
         highest power first.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> own = kernels.ActivationCoefficients(
+      ...     sigmoid_scale=774541002,
+      ...     tanh_scale=1549082005,
+      ...     exponential=(14712409, -114409613, 514316526, -1488361146, 2147483647),
+      ...     reciprocal=(694136129, -1735340322, 2125791894),
+      ... )
+      >>> sigmoid = jax.jit(lambda x: kernels.sigmoid(x, activation=own))
+      >>> sigmoid(np.int32([0, 1 << 25])).tolist()  # of 0 and 1, in Q15
+      [16384, 23955]
     """
 
     sigmoid_scale: Integers

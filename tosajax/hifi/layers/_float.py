@@ -24,7 +24,18 @@ from tosajax.hifi.layers.lstm import LSTMState, LSTMWeights
 def gru_step_float(
     weights: GRUWeights, state: GRUState, x: jax.Array, *, update: Update = "library"
 ) -> tuple[GRUState, jax.Array]:
-    """Computes `gru_step` in floats; shapes, `update` and results are the same."""
+    """Computes `gru_step` in floats; shapes, `update` and results are the same.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> sizes = [(4, 4)] * 6 + [(4,)] * 3
+      >>> weights = layers.GRUWeights(*(np.full(size, 0.1, np.float32) for size in sizes))
+      >>> start = layers.GRUState(np.zeros(4, np.float32))
+      >>> state, y = layers.gru_step_float(weights, start, np.ones(4, np.float32))
+      >>> y.dtype, y.shape
+      (dtype('float32'), (4,))
+    """
     _check("gru_step_float", (weights, GRUWeights), (state, GRUState), x=x)
     h = gru_update(gru_gates(weights), update, state.prev_h, x)
     return GRUState(h), h
@@ -33,7 +44,18 @@ def gru_step_float(
 def gru_scan_float(
     weights: GRUWeights, state: GRUState, xs: jax.Array, *, update: Update = "library"
 ) -> tuple[GRUState, jax.Array]:
-    """Computes `gru_scan` in floats; shapes, `update` and results are the same."""
+    """Computes `gru_scan` in floats; shapes, `update` and results are the same.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> sizes = [(4, 4)] * 6 + [(4,)] * 3
+      >>> weights = layers.GRUWeights(*(np.full(size, 0.1, np.float32) for size in sizes))
+      >>> start = layers.GRUState(np.zeros(4, np.float32))
+      >>> state, ys = layers.gru_scan_float(weights, start, np.ones((3, 4), np.float32))
+      >>> ys.shape
+      (3, 4)
+    """
     _check("gru_scan_float", (weights, GRUWeights), (state, GRUState), xs=xs)
     step = functools.partial(gru_update, gru_gates(weights), update)
     h, ys = _recurrent.scan_states(step, state.prev_h, xs)
@@ -43,7 +65,18 @@ def gru_scan_float(
 def lstm_step_float(
     weights: LSTMWeights, state: LSTMState, x: jax.Array
 ) -> tuple[LSTMState, jax.Array]:
-    """Computes `lstm_step` in floats; shapes and results are the same."""
+    """Computes `lstm_step` in floats; shapes and results are the same.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> sizes = [(4, 4)] * 8 + [(4,)] * 4
+      >>> weights = layers.LSTMWeights(*(np.full(size, 0.1, np.float32) for size in sizes))
+      >>> start = layers.LSTMState(np.zeros(4, np.float32), np.zeros(4, np.float32))
+      >>> state, y = layers.lstm_step_float(weights, start, np.ones(4, np.float32))
+      >>> y.dtype, y.shape
+      (dtype('float32'), (4,))
+    """
     _check("lstm_step_float", (weights, LSTMWeights), (state, LSTMState), x=x)
     h, c = lstm_update(lstm_gates(weights), (state.prev_h, state.prev_c), x)
     return LSTMState(h, c), h
@@ -52,7 +85,18 @@ def lstm_step_float(
 def lstm_scan_float(
     weights: LSTMWeights, state: LSTMState, xs: jax.Array
 ) -> tuple[LSTMState, jax.Array]:
-    """Computes `lstm_scan` in floats; shapes and results are the same."""
+    """Computes `lstm_scan` in floats; shapes and results are the same.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> sizes = [(4, 4)] * 8 + [(4,)] * 4
+      >>> weights = layers.LSTMWeights(*(np.full(size, 0.1, np.float32) for size in sizes))
+      >>> start = layers.LSTMState(np.zeros(4, np.float32), np.zeros(4, np.float32))
+      >>> state, ys = layers.lstm_scan_float(weights, start, np.ones((3, 4), np.float32))
+      >>> ys.shape
+      (3, 4)
+    """
     _check("lstm_scan_float", (weights, LSTMWeights), (state, LSTMState), xs=xs)
     step = functools.partial(lstm_update, lstm_gates(weights))
     start = state.prev_h, state.prev_c

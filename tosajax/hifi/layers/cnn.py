@@ -37,7 +37,13 @@ _VECTOR = shapes.vector(4)
 
 
 class Algo(enum.IntEnum):
-    """The algorithms: 1D and 2D standard convolution, and depthwise followed by pointwise."""
+    """The algorithms: 1D and 2D standard convolution, and depthwise followed by pointwise.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> list(layers.Algo.__members__)
+      ['CONV1D_STD', 'CONV2D_STD', 'CONV2D_DS']
+    """
 
     CONV1D_STD = 200
     CONV2D_STD = 201
@@ -74,6 +80,14 @@ class CNNConfig:
       x_stride: elements.
       y_stride: elements.
       algo: an `Algo`.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> config = layers.conv2d_std_config(
+      ...     input_size=(5, 5, 4), kernel_size=(3, 3), output_size=(3, 3), output_channels=4
+      ... )
+      >>> config.fault() is None, config.x_stride
+      (True, 1)
     """
 
     input_shape: Shape = _CUBE
@@ -118,6 +132,13 @@ class CNNWeights(NamedTuple):
         int8 or float32.
       point_kernel: for CONV2D_DS only, [output_channels, channels * multiplier].
       point_bias: for CONV2D_DS only, [output_channels].
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> weights = layers.CNNWeights(np.ones((4, 3, 3, 4), np.int8), np.zeros(4, np.int16))
+      >>> weights.kernel.shape, weights.point_kernel
+      ((4, 3, 3, 4), None)
     """
 
     kernel: Array
@@ -152,6 +173,14 @@ def conv1d_std_config(
       acc_shift: bits, positive to the left.
       bias_shift: bits, positive to the left.
       output_format: 0 for channels last, 1 for channels first.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> config = layers.conv1d_std_config(
+      ...     input_size=(8, 4, 4), kernel_height=3, output_height=6, output_channels=4
+      ... )
+      >>> config.algo.name
+      'CONV1D_STD'
     """
     name = "conv1d_std_config"
     size = integers(name, "input_size", input_size, 3)
@@ -204,6 +233,14 @@ def conv2d_std_config(
       acc_shift: bits, positive to the left.
       bias_shift: bits, positive to the left.
       output_format: 0 for channels last, 1 for channels first.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> config = layers.conv2d_std_config(
+      ...     input_size=(5, 5, 4), kernel_size=(3, 3), output_size=(3, 3), output_channels=4
+      ... )
+      >>> layers.output_shape(config).dim.depth
+      4
     """
     name = "conv2d_std_config"
     size = integers(name, "input_size", input_size, 3)
@@ -245,6 +282,14 @@ def conv2d_ds_config(
     Args:
       channels_multiplier: depthwise kernels for each channel; channels_multiplier * channels must
         be a multiple of 4.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> config = layers.conv2d_ds_config(
+      ...     input_size=(5, 5, 4), kernel_size=(3, 3), output_size=(3, 3), output_channels=8
+      ... )
+      >>> config.algo.name
+      'CONV2D_DS'
     """
     name = "conv2d_ds_config"
     size = integers(name, "input_size", input_size, 3)
@@ -292,6 +337,19 @@ def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
       NNLibConfigError: the library rejects the configuration.
       NNLibParamError: an array has the wrong shape, or the library's kernels reject a size.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> config = layers.conv2d_std_config(
+      ...     input_size=(5, 5, 4), kernel_size=(3, 3), output_size=(3, 3), output_channels=4
+      ... )
+      >>> weights = layers.CNNWeights(np.ones((4, 3, 3, 4), np.int8), np.zeros(4, np.int16))
+      >>> apply = jax.jit(layers.cnn_apply, static_argnums=0)
+      >>> y = apply(config, weights, np.ones((5, 5, 4), np.int16))
+      >>> y.dtype, y.shape
+      (dtype('int16'), (3, 3, 4))
     """
     check_config("CNN", CNNConfig, config)
     _check_arrays(config, weights, x)
@@ -326,7 +384,16 @@ def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
 
 
 def output_shape(config: CNNConfig) -> Shape:
-    """The shape of the result of `cnn_apply`."""
+    """The shape of the result of `cnn_apply`.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> config = layers.conv2d_std_config(
+      ...     input_size=(5, 5, 4), kernel_size=(3, 3), output_size=(3, 3), output_channels=4
+      ... )
+      >>> layers.output_shape(config).dim[::2]  # height, width, depth
+      (3, 3, 4)
+    """
     check_type("output_shape", "config", config, CNNConfig)
     height, channels = config.output_height, config.output_channels
     if config.algo == Algo.CONV1D_STD:

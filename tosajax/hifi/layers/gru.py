@@ -49,6 +49,12 @@ class GRUConfig(RecurrentConfig):
       precision: a `Precision`, 16bx16b or 8bx16b.
       coeff_Qformat: fraction bits of the matrices, within [0, 15]; biases are always in Q15.
       io_Qformat: fraction bits of input and output, within [0, 15].
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> config = layers.GRUConfig(in_feats=4, out_feats=8)
+      >>> config.in_feats, config.out_feats, config.io_Qformat
+      (4, 8, 12)
     """
 
     _layer = "GRU"
@@ -67,6 +73,15 @@ class GRUWeights(NamedTuple):
       b_z: update gate, bias; int16 in Q15, [out_feats].
       b_r: reset gate, bias.
       b_h: candidate, bias.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> config = layers.GRUConfig(in_feats=4, out_feats=4)
+      >>> sizes = [(4, 4)] * 6 + [(4,)] * 3
+      >>> weights = layers.GRUWeights(*(np.full(size, 1000, np.int16) for size in sizes))
+      >>> weights.u_h.shape, weights.b_h.dtype
+      ((4, 4), dtype('int16'))
     """
 
     w_z: Array
@@ -85,13 +100,25 @@ class GRUState(NamedTuple):
 
     Args:
       prev_h: the previous output, int16, [out_feats].
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> config = layers.GRUConfig(in_feats=4, out_feats=4)
+      >>> layers.gru_init(config).prev_h.tolist()
+      [0, 0, 0, 0]
     """
 
     prev_h: Any
 
 
 def gru_init(config: GRUConfig) -> GRUState:
-    """Makes the initial state of a GRU: zeros."""
+    """Makes the initial state of a GRU: zeros.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> layers.gru_init(layers.GRUConfig(in_feats=4, out_feats=4))
+      GRUState(prev_h=Array([0, 0, 0, 0], dtype=int16))
+    """
     check_type("gru_init", "config", config, GRUConfig)
     return GRUState(jnp.zeros(config.out_feats, jnp.int16))
 
@@ -123,6 +150,19 @@ def gru_step(
       NNLibConfigError: the library rejects the configuration.
       NNLibParamError: an array has the wrong shape.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> config = layers.GRUConfig(in_feats=4, out_feats=4)
+      >>> sizes = [(4, 4)] * 6 + [(4,)] * 3
+      >>> weights = layers.GRUWeights(*(np.full(size, 1000, np.int16) for size in sizes))
+      >>> x = np.int16([1000, 2000, 3000, 4000])  # in Q12
+      >>> step = jax.jit(layers.gru_step, static_argnums=0)
+      >>> state, y = step(config, weights, layers.gru_init(config), x)
+      >>> y.dtype, y.shape
+      (dtype('int16'), (4,))
     """
     _check(config, weights, state)
     check_array("gru", "x", x, np.int16, (config.in_feats,))
@@ -150,6 +190,17 @@ def gru_scan(
 
     Returns:
       The last state, and the outputs: int16 in Q(io_Qformat), [steps, out_feats].
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> config = layers.GRUConfig(in_feats=4, out_feats=4)
+      >>> sizes = [(4, 4)] * 6 + [(4,)] * 3
+      >>> weights = layers.GRUWeights(*(np.full(size, 1000, np.int16) for size in sizes))
+      >>> xs = np.ones((3, 4), np.int16)
+      >>> state, ys = layers.gru_scan(config, weights, layers.gru_init(config), xs)
+      >>> ys.shape
+      (3, 4)
     """
     _check(config, weights, state)
     check_array("gru", "xs", xs, np.int16, (-1, config.in_feats))

@@ -44,6 +44,12 @@ class LSTMConfig(RecurrentConfig):
     Args:
       cell_Qformat: fraction bits of the cell, within [0, 25]. Values other than 25 cause a warning,
         because tanh always reads the cell in Q6.25.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> config = layers.LSTMConfig(in_feats=4, out_feats=8)
+      >>> config.in_feats, config.out_feats, config.cell_Qformat
+      (4, 8, 25)
     """
 
     _layer = "LSTM"
@@ -78,6 +84,15 @@ class LSTMWeights(NamedTuple):
       b_i: input gate, bias.
       b_c: candidate, bias.
       b_o: output gate, bias.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> config = layers.LSTMConfig(in_feats=4, out_feats=4)
+      >>> sizes = [(4, 4)] * 8 + [(4,)] * 4
+      >>> weights = layers.LSTMWeights(*(np.full(size, 1000, np.int16) for size in sizes))
+      >>> weights.w_hf.shape, weights.b_o.dtype
+      ((4, 4), dtype('int16'))
     """
 
     w_xf: Array
@@ -100,6 +115,12 @@ class LSTMState(NamedTuple):
     Args:
       prev_h: the previous output, int16 in Q(io_Qformat), [out_feats].
       prev_c: the previous cell, int32 in Q(cell_Qformat), [out_feats].
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> state = layers.lstm_init(layers.LSTMConfig(in_feats=4, out_feats=4))
+      >>> state.prev_h.dtype, state.prev_c.dtype
+      (dtype('int16'), dtype('int32'))
     """
 
     prev_h: Any
@@ -107,7 +128,13 @@ class LSTMState(NamedTuple):
 
 
 def lstm_init(config: LSTMConfig) -> LSTMState:
-    """Makes the initial state of an LSTM: zeros."""
+    """Makes the initial state of an LSTM: zeros.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> layers.lstm_init(layers.LSTMConfig(in_feats=4, out_feats=4)).prev_c.tolist()
+      [0, 0, 0, 0]
+    """
     check_type("lstm_init", "config", config, LSTMConfig)
     length = config.out_feats
     return LSTMState(jnp.zeros(length, jnp.int16), jnp.zeros(length, jnp.int32))
@@ -138,6 +165,19 @@ def lstm_step(
       NNLibConfigError: the library rejects the configuration.
       NNLibParamError: an array has the wrong shape.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> config = layers.LSTMConfig(in_feats=4, out_feats=4)
+      >>> sizes = [(4, 4)] * 8 + [(4,)] * 4
+      >>> weights = layers.LSTMWeights(*(np.full(size, 1000, np.int16) for size in sizes))
+      >>> x = np.int16([1000, 2000, 3000, 4000])  # in Q12
+      >>> step = jax.jit(layers.lstm_step, static_argnums=0)
+      >>> state, y = step(config, weights, layers.lstm_init(config), x)
+      >>> y.dtype, y.shape
+      (dtype('int16'), (4,))
     """
     _check(config, weights, state)
     check_array("lstm", "x", x, np.int16, (config.in_feats,))
@@ -164,6 +204,17 @@ def lstm_scan(
 
     Returns:
       The last state, and the outputs: int16 in Q(io_Qformat), [steps, out_feats].
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> config = layers.LSTMConfig(in_feats=4, out_feats=4)
+      >>> sizes = [(4, 4)] * 8 + [(4,)] * 4
+      >>> weights = layers.LSTMWeights(*(np.full(size, 1000, np.int16) for size in sizes))
+      >>> xs = np.ones((3, 4), np.int16)
+      >>> state, ys = layers.lstm_scan(config, weights, layers.lstm_init(config), xs)
+      >>> ys.shape
+      (3, 4)
     """
     last, states = lstm_states(config, weights, state, xs, activation=activation)
     return last, states.prev_h
@@ -177,7 +228,19 @@ def lstm_states(
     *,
     activation: str | ActivationCoefficients = "fixed",
 ) -> tuple[LSTMState, LSTMState]:
-    """Computes `lstm_scan`; returns the last state, and all states, [steps, ...]."""
+    """Computes `lstm_scan`; returns the last state, and all states, [steps, ...].
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import layers
+      >>> config = layers.LSTMConfig(in_feats=4, out_feats=4)
+      >>> sizes = [(4, 4)] * 8 + [(4,)] * 4
+      >>> weights = layers.LSTMWeights(*(np.full(size, 1000, np.int16) for size in sizes))
+      >>> xs = np.ones((3, 4), np.int16)
+      >>> last, states = layers.lstm_states(config, weights, layers.lstm_init(config), xs)
+      >>> states.prev_c.shape
+      (3, 4)
+    """
     _check(config, weights, state)
     check_array("lstm", "xs", xs, np.int16, (-1, config.in_feats))
     step = functools.partial(_step, config, activation, _prepare(weights))

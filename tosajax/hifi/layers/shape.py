@@ -10,7 +10,13 @@ from tosajax.hifi.kernels._check import integer
 
 
 class ShapeType(enum.IntEnum):
-    """The kinds of shapes; the names of cubes list their axes, innermost first."""
+    """The kinds of shapes; the names of cubes list their axes, innermost first.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> layers.vector(3).shape_type
+      <ShapeType.VECTOR: 1>
+    """
 
     UNKNOWN = 0
     VECTOR = 1
@@ -20,13 +26,25 @@ class ShapeType(enum.IntEnum):
 
 
 class Vector(NamedTuple):
-    """The dimensions of a vector, in elements."""
+    """The dimensions of a vector, in elements.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> layers.vector(3).dim
+      Vector(length=3)
+    """
 
     length: int
 
 
 class Matrix(NamedTuple):
-    """The dimensions and the row stride of a matrix, in elements."""
+    """The dimensions and the row stride of a matrix, in elements.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> layers.matrix(2, 3).dim
+      Matrix(rows=2, row_offset=3, cols=3)
+    """
 
     rows: int
     row_offset: int
@@ -34,7 +52,13 @@ class Matrix(NamedTuple):
 
 
 class Cube(NamedTuple):
-    """The dimensions and strides of a cube, in elements."""
+    """The dimensions and strides of a cube, in elements.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> layers.cube_dwh(2, 3, 4).dim
+      Cube(height=2, height_offset=12, width=3, width_offset=4, depth=4, depth_offset=1)
+    """
 
     height: int
     height_offset: int
@@ -66,6 +90,11 @@ class Shape:
     Raises:
       ValueError: `shape_type` is unknown.
       TypeError: `dim` has the wrong type, or a number is not an integer.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> layers.Shape(layers.ShapeType.VECTOR, layers.Vector(3)) == layers.vector(3)
+      True
     """
 
     shape_type: int = ShapeType.UNKNOWN
@@ -90,12 +119,24 @@ UNKNOWN = Shape()
 
 
 def vector(length: int) -> Shape:
-    """Makes the shape of a vector."""
+    """Makes the shape of a vector.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> layers.vector(3).dim.length
+      3
+    """
     return Shape(ShapeType.VECTOR, Vector(length))
 
 
 def matrix(rows: int, cols: int) -> Shape:
-    """Makes the shape of a contiguous matrix."""
+    """Makes the shape of a contiguous matrix.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> layers.matrix(2, 3).dim.row_offset
+      3
+    """
     return Shape(ShapeType.MATRIX, Matrix(rows, cols, cols))
 
 
@@ -107,7 +148,13 @@ def cube_dwh(
     width_offset: int | None = None,
     height_offset: int | None = None,
 ) -> Shape:
-    """Makes the shape of a cube [height, width, depth]; contiguous if offsets are None."""
+    """Makes the shape of a cube [height, width, depth]; contiguous if offsets are None.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> layers.cube_dwh(2, 3, 4).dim.width_offset
+      4
+    """
     width, depth = integer("cube_dwh", "width", width), integer("cube_dwh", "depth", depth)
     width_offset = depth if width_offset is None else width_offset
     if height_offset is None:
@@ -118,7 +165,13 @@ def cube_dwh(
 
 
 def cube_whd(height: int, width: int, depth: int, *, height_offset: int | None = None) -> Shape:
-    """Makes the shape of a cube [depth, height, width]; contiguous if height_offset is None."""
+    """Makes the shape of a cube [depth, height, width]; contiguous if height_offset is None.
+
+    Example:
+      >>> from tosajax.hifi import layers
+      >>> layers.cube_whd(2, 3, 4).dim.height_offset
+      3
+    """
     height = integer("cube_whd", "height", height)
     row = width if height_offset is None else height_offset
     plane = height * integer("cube_whd", "width" if height_offset is None else "height_offset", row)

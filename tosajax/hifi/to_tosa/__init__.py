@@ -73,6 +73,16 @@ def to_graph(function: Callable[..., Tensor], *operands: Any, **parameters: Any)
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.hifi import to_tosa
+      >>> x = jax.ShapeDtypeStruct((4,), np.int8)
+      >>> graph = to_tosa.to_graph(to_tosa.relu, x, threshold=100, precision="8_8")
+      >>> tosajax.compile(graph)(np.int8([-1, 0, 99, 101]))[0].tolist()
+      [0, 0, 99, 100]
     """
     b = Builder()
     names = list(inspect.signature(function).parameters)[1:]

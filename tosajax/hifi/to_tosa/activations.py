@@ -45,6 +45,15 @@ def relu(
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import to_tosa
+      >>> x = jax.ShapeDtypeStruct((4,), np.int8)
+      >>> graph = to_tosa.to_graph(to_tosa.relu, x, threshold=100, precision="8_8")
+      >>> [node.op for node in graph.nodes]
+      ['CLAMP']
     """
     precisions = ("32_32", "16_16", "8_8")
     common = {"kind": kind, "precision": precision}
@@ -83,6 +92,14 @@ def activation_min_max(
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import to_tosa
+      >>> x = jax.ShapeDtypeStruct((4,), np.int16)
+      >>> to_tosa.to_graph(to_tosa.activation_min_max, x, -5, 5)
+      Graph('main', (x: INT16[4]) -> (clamp_1: INT16[4]), 1 node)
     """
     bounds = {"activation_min": activation_min, "activation_max": activation_max}
     precisions = ("16_16", "8_8")
@@ -107,6 +124,15 @@ def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> 
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import to_tosa
+      >>> x = jax.ShapeDtypeStruct((4,), np.int16)
+      >>> graph = to_tosa.to_graph(to_tosa.interpolation_q15, x, x, x)
+      >>> graph.inputs, str(graph.output_tensors[0])
+      (('ifact', 'inp1', 'inp2'), 'INT16[4]')
     """
     check(kernels.interpolation_q15, (), (), b, ifact, inp1, inp2)
     factor, first, second = (b.op("CAST", x, dtype=DType.INT32) for x in (ifact, inp1, inp2))

@@ -47,6 +47,16 @@ def elm_quantize(
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import to_tosa
+      >>> x = jax.ShapeDtypeStruct((4,), np.int16)
+      >>> half = {"out_multiplier": 2**30, "out_shift": 0}
+      >>> zeros = {"inp_zero_bias": 0, "out_zero_bias": 3}
+      >>> to_tosa.to_graph(to_tosa.elm_quantize, x, **zeros, **half)
+      Graph('main', (inp: INT16[4]) -> (rescale_5: INT8[4]), 5 nodes)
     """
     out = {"out_shift": out_shift, "out_multiplier": out_multiplier}
     zero_biases = {"inp_zero_bias": inp_zero_bias, "out_zero_bias": out_zero_bias}
@@ -105,6 +115,18 @@ def elm_add(
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import to_tosa
+      >>> x = jax.ShapeDtypeStruct((4,), np.int8)
+      >>> scales = {f"{name}_multiplier": 2**30 for name in ("inp1", "inp2", "out")}
+      >>> shifts = {"inp1_shift": 1, "inp2_shift": 1, "out_shift": -19, "left_shift": 20}
+      >>> zeros = {f"{name}_zero_bias": 0 for name in ("inp1", "inp2", "out")}
+      >>> limits = {"out_activation_min": -128, "out_activation_max": 127}
+      >>> to_tosa.to_graph(to_tosa.elm_add, x, x, **scales, **shifts, **zeros, **limits)
+      Graph('main', (inp1: INT8[4], inp2: INT8[4]) -> (clamp_28: INT8[4]), 27 nodes)
     """
     out = {"out_zero_bias": out_zero_bias, "out_shift": out_shift, "out_multiplier": out_multiplier}
     bounds = {"out_activation_min": out_activation_min, "out_activation_max": out_activation_max}
@@ -176,6 +198,17 @@ def elm_mul(
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import to_tosa
+      >>> x = jax.ShapeDtypeStruct((4,), np.int8)
+      >>> zeros = {f"{name}_zero_bias": 0 for name in ("inp1", "inp2", "out")}
+      >>> out = {"out_multiplier": 2**30, "out_shift": -6}
+      >>> limits = {"out_activation_min": -128, "out_activation_max": 127}
+      >>> to_tosa.to_graph(to_tosa.elm_mul, x, x, **zeros, **out, **limits)
+      Graph('main', (inp1: INT8[4], inp2: INT8[4]) -> (clamp_19: INT8[4]), 18 nodes)
     """
     out = {"out_zero_bias": out_zero_bias, "out_shift": out_shift, "out_multiplier": out_multiplier}
     bounds = {"out_activation_min": out_activation_min, "out_activation_max": out_activation_max}

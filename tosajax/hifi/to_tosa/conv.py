@@ -58,6 +58,16 @@ def conv2d_std(
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels, to_tosa
+      >>> image = jax.ShapeDtypeStruct((5, 5, 4), np.int8)
+      >>> ker, bias = np.ones((8, 3, 3, 4), np.int8), np.zeros(8, np.int32)
+      >>> quant = kernels.Quant(0, 0, np.full(8, 2**30, np.int32), np.zeros(8, np.int32), 0)
+      >>> to_tosa.to_graph(to_tosa.conv2d_std, image, ker, bias, out_size=(3, 3), quant=quant)
+      Graph('main', (inp: INT8[5,5,4]) -> (reshape_14: INT8[3,3,8]), 14 nodes)
     """
     window = {"strides": strides, "padding": padding, "out_size": out_size}
     common = {"precision": precision, "quant": quant, "out_format": out_format}
@@ -102,6 +112,16 @@ def conv2d_depthwise(
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels, to_tosa
+      >>> image = jax.ShapeDtypeStruct((5, 5, 4), np.int8)
+      >>> ker, bias = np.ones((3, 3, 4), np.int8), np.zeros(4, np.int32)
+      >>> quant = kernels.Quant(0, 0, np.full(4, 2**30, np.int32), np.zeros(4, np.int32), 0)
+      >>> to_tosa.to_graph(to_tosa.conv2d_depthwise, image, ker, bias, out_size=(3, 3), quant=quant)
+      Graph('main', (inp: INT8[5,5,4]) -> (reshape_14: INT8[3,3,4]), 14 nodes)
     """
     window = {"strides": strides, "padding": padding, "out_size": out_size}
     common = {"precision": precision, "quant": quant, "inp_format": inp_format}
@@ -143,6 +163,16 @@ def conv2d_pointwise(
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels, to_tosa
+      >>> image = jax.ShapeDtypeStruct((5, 5, 4), np.int8)
+      >>> ker, bias = np.ones((8, 4), np.int8), np.zeros(8, np.int32)
+      >>> quant = kernels.Quant(0, 0, np.full(8, 2**30, np.int32), np.zeros(8, np.int32), 0)
+      >>> to_tosa.to_graph(to_tosa.conv2d_pointwise, image, ker, bias, quant=quant)
+      Graph('main', (inp: INT8[5,5,4]) -> (transpose_15: INT8[8,5,5]), 15 nodes)
     """
     common = {"precision": precision, "quant": quant, "out_format": out_format}
     check(kernels.conv2d_pointwise, *_FORMS, b, inp, ker, bias, **common)

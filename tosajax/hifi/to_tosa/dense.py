@@ -39,6 +39,16 @@ def fully_connected(
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels, to_tosa
+      >>> x = jax.ShapeDtypeStruct((4,), np.int8)
+      >>> weight, bias = np.ones((3, 4), np.int8), np.zeros(3, np.int32)
+      >>> quant = kernels.Quant(0, 0, 2**30, 0, 0)
+      >>> to_tosa.to_graph(to_tosa.fully_connected, weight, x, bias, quant=quant)
+      Graph('main', (inp: INT8[4]) -> (reshape_14: INT8[3]), 14 nodes)
     """
     forms = (_SIGNED,), ("weight", "bias")
     common = {"precision": precision, "quant": quant}

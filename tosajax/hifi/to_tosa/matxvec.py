@@ -44,6 +44,15 @@ def matmul(
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels, to_tosa
+      >>> vectors = jax.ShapeDtypeStruct((4, 2), np.int8)
+      >>> quant = kernels.Quant(0, 0, np.full(3, 2**30, np.int32), np.zeros(3, np.int32), 0)
+      >>> to_tosa.to_graph(to_tosa.matmul, np.ones((3, 4), np.int8), vectors, quant=quant)
+      Graph('main', (mat2: INT8[4,2]) -> (transpose_16: INT8[3,2]), 16 nodes)
     """
     forms = (_PER_CHANNEL,), ("mat1", "bias")
     check(kernels.matmul, *forms, b, mat1, mat2, bias, precision=precision, quant=quant)

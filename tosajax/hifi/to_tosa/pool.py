@@ -49,6 +49,15 @@ def maxpool(
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
       UnsupportedError: TOSA cannot express the call.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> from tosajax.hifi import to_tosa
+      >>> image = jax.ShapeDtypeStruct((4, 4, 2), np.int8)
+      >>> window = {"kernel": (2, 2), "strides": (2, 2), "out_size": (2, 2)}
+      >>> to_tosa.to_graph(to_tosa.maxpool, image, **window)
+      Graph('main', (inp: INT8[4,4,2]) -> (reshape_5: INT8[2,2,2]), 5 nodes)
     """
     window = {"strides": strides, "padding": padding, "out_size": out_size}
     common = {"precision": precision, "data_format": data_format}

@@ -121,12 +121,12 @@ def find_additions(
 
     def term(name: str, reader: Node) -> tuple[Node, Node | None] | None:
         last = maker(name, reader)
-        if _scales(last, DType.INT8, tensors):
+        if _is_scaling(last, DType.INT8, tensors):
             return last, None
-        if not _scales(last, DType.INT32, tensors):
+        if not _is_scaling(last, DType.INT32, tensors):
             return None
         first = maker(last.inputs[0], last)
-        return (first, last) if _scales(first, DType.INT8, tensors) else None
+        return (first, last) if _is_scaling(first, DType.INT8, tensors) else None
 
     fusions = []
     for node in nodes:
@@ -175,7 +175,7 @@ def _is_of_equal_shapes(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return math.prod(length for length in left if length > 0) >= _FEWEST
 
 
-def _scales(node: Node | None, dtype: DType, tensors: Mapping[str, Tensor]) -> TypeGuard[Node]:
+def _is_scaling(node: Node | None, dtype: DType, tensors: Mapping[str, Tensor]) -> TypeGuard[Node]:
     """Whether a node rescales a signed type to int32, with one scale for all channels."""
     if node is None:
         return False

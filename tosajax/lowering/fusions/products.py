@@ -58,7 +58,7 @@ class Product(NamedTuple):
 
     @property
     def is_planar(self) -> bool:
-        """Whether the kernel reads images by rows, one after the other."""
+        """Whether the kernel reads images row by row."""
         return self.main.op in _PLANAR
 
     def kernel(self, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Prepare:

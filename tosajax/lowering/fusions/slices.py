@@ -30,7 +30,7 @@ def needless_slice(
     Args:
       node: a node with a window over its first input.
       window: the window.
-      slices: from `slices_of`.
+      slices: the slices from `slices_of`.
       tensors: the graph's tensors, by name.
       readers: the only reader of each tensor that has one, by the tensor's name; graph outputs
         are left out.

@@ -33,7 +33,7 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 def register(call: Call, makers: Sequence[Callable[[Any], Module]]) -> None:
-    """Registers a call as a target of XLA's FFI by its name, and compiles what it needs.
+    """Registers a call as a target of XLA's FFI by its name, and compiles its modules.
 
     Args:
       call: the planned call.
@@ -47,7 +47,7 @@ def register(call: Call, makers: Sequence[Callable[[Any], Module]]) -> None:
 
 
 def loaded(call: Call, makers: Sequence[Callable[[Any], Module]]) -> int:
-    """Compiles what a call needs, and returns the address of its entry; see `register`."""
+    """Compiles the modules of a call, and returns the address of its entry; see `register`."""
     with _LOCK:
         _publish_common()
         for planned, make in zip(call.plans, makers, strict=True):
@@ -91,9 +91,9 @@ def _object_file(text: str, isa: InstructionSet) -> bytes:
     """The object file of a module: from disk if it is there undamaged, else compiled and kept."""
     path = _cache_file(text, isa)
     with contextlib.suppress(OSError):
-        kept = path.read_bytes()
-        if hashlib.sha256(kept[_DIGEST:]).digest() == kept[:_DIGEST]:
-            return kept[_DIGEST:]
+        stored = path.read_bytes()
+        if hashlib.sha256(stored[_DIGEST:]).digest() == stored[:_DIGEST]:
+            return stored[_DIGEST:]
     compiled = _compiled(text, isa)
     # A folder that cannot be written only costs the next process some time.
     with contextlib.suppress(OSError):

@@ -72,7 +72,7 @@ def entry_module(name: str, kernels: Sequence[tuple[str, bool]]) -> Module:
     """The module of an entry: passes XLA's call frame and the call's kernels to the handler.
 
     Args:
-      name: of the entry.
+      name: the entry's name.
       kernels: name of each stage's kernel, and whether it has a table.
     """
     module = Module()
@@ -149,7 +149,7 @@ def _pointers(
     Args:
       code: gets the instructions.
       state: address of the call's state.
-      plan: of the call.
+      plan: the plan of the call.
       stage: index of the kernel, i64.
       group: index of the group of images, or 0.
       thread: index of the thread among those that work on the call.
@@ -221,7 +221,8 @@ def _write_end_round(module: Module) -> None:
 def _write_item(module: Module) -> None:
     """`item(state, round, thread, index)`: does an item of a round.
 
-    That is all work items of all stages for a group of images, or one work item of the one stage.
+    An item is all work items of all stages for a group of images, or one work item of the single
+    stage.
     """
     code = IRBuilder(module, "item", "void", ["ptr", "i64", "i64", "i64"])
     state, number, thread, index = code.arguments

@@ -33,8 +33,8 @@ class Placeholder(NamedTuple):
 
     Args:
       number: index of that kernel in the chain.
-      shape: of the output.
-      dtype: of the output.
+      shape: the shape of the output.
+      dtype: the element type of the output.
     """
 
     number: int
@@ -49,9 +49,9 @@ class KernelCall(NamedTuple):
       module_of: writes the LLVM module of a `KernelKey`.
       plan: (shape of the first input, threads) -> plan.
       out: (shape of the first input) -> shape of the output without its first dimension.
-      operands: inputs first, then the others: weights, channels, limits. In a chain, an input may
-        be a `Placeholder`.
-      dtype: of the output.
+      operands: inputs, then weights, channels and limits. In a chain, an input may be a
+        `Placeholder`.
+      dtype: the element type of the output.
       inputs: number of inputs; `vmap` joins their examples in one call.
     """
 
@@ -68,7 +68,7 @@ class KernelCall(NamedTuple):
         return tuple(self.operands[0].shape)
 
     def placeholder(self, number: int) -> Placeholder:
-        """The output, as that of kernel `number` of a chain."""
+        """The placeholder of the output, as kernel `number` of a chain."""
         return Placeholder(number, (self.shape[0], *self.out(self.shape)), np.dtype(self.dtype))
 
 
@@ -76,10 +76,10 @@ class Link(NamedTuple):
     """A kernel of a chain, and where its operands come from.
 
     Args:
-      kernel: with its operands.
-      sources: of its inputs: the output of an earlier kernel, or the index of an operand of the
-        call.
-      parameters: indices of its other operands among those of the call.
+      kernel: the kernel, with its operands.
+      sources: the sources of its inputs: the output of an earlier kernel, or the index of an
+        operand of the call.
+      parameters: the indices of its other operands among the call's operands.
     """
 
     kernel: KernelCall
@@ -96,9 +96,9 @@ class Call(NamedTuple):
     """A planned call.
 
     Args:
-      name: of its target for XLA; calls with the same kernels share it.
-      plans: of the kernels.
-      words: the operand with the plan of the call and those of its kernels, int64.
+      name: the name of its target for XLA; calls with the same kernels share it.
+      plans: the plans of the kernels.
+      words: the operand with the plans of the call and of its kernels, int64.
       workspace: bytes of scratch memory, an output that is discarded.
     """
 
@@ -145,7 +145,7 @@ def plan_call(
       links: the kernels, in order; unless there is only one, all inputs and outputs have as many
         images as the call.
       outputs: indices of the kernels whose outputs the call returns, in order.
-      images: of the call; a multiple of those that the kernels were prepared for.
+      images: images of the call; a multiple of those that the kernels were prepared for.
       operands: number of the call's operands, without its words.
       waits: whether threads park after the call.
     """
@@ -153,7 +153,7 @@ def plan_call(
 
 
 class _CallPlanner:
-    """Plans a call; the arguments are those of `plan_call`."""
+    """Plans a call; see `plan_call` for the arguments."""
 
     def __init__(
         self, links: Sequence[Link], outputs: Sequence[int], images: int, operands: int
@@ -236,7 +236,7 @@ class _CallPlanner:
         return _Round(numbers, images // group)
 
     def _plan(self, number: int) -> Plan:
-        """The plan of a kernel: for all images; or for those of a group, and one thread."""
+        """The plan of a kernel: for all images; or for the images of a group, and one thread."""
         kernel, groups = self.links[number].kernel, self.round_of[number].groups
         first, *rest = kernel.shape
         shape = first * self.repeats // max(1, groups), *rest

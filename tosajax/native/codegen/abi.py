@@ -41,7 +41,7 @@ class Buffers(NamedTuple):
     """The addresses that a kernel receives, in order.
 
     Args:
-      operands: of the kernel; the last is its plan, an array of i64.
+      operands: the operands of the kernel; the last is its plan, an array of i64.
       out: the output.
       table: filled by `NAME_tables`, and read by all work items.
       scratch: memory of the calling thread alone.
@@ -74,7 +74,7 @@ def write(
 
     Args:
       module: receives the functions.
-      name: of the kernel.
+      name: the kernel's name.
       operands: names of the kernel's operands, the plan included.
       item: writes the body of `NAME`.
       prologue: writes the body of `NAME_tables`; None if the kernel has no table.

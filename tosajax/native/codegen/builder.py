@@ -185,7 +185,7 @@ class Value:
         return self.shuffle(self._poison, range(begin, begin + length))
 
     def insert(self, part: Value, begin: int) -> Value:
-        """Replaces the elements from `begin` on by those of a shorter vector."""
+        """Replaces elements from `begin` on by a shorter vector."""
         count, length = element_count(self.type), element_count(part.type)
         # Shuffles take vectors of one length: elements behind the part are poison.
         padded = part.shuffle(part._poison, [min(i, length) for i in range(count)])
@@ -202,7 +202,7 @@ class IRBuilder:
 
     Args:
       module: receives the text of the function and its declarations.
-      name: of the function.
+      name: the function's name.
       result: its return type.
       arguments: types of its arguments.
     """
@@ -414,6 +414,6 @@ class Module:
 
 
 def _alignment(ir_type: str) -> int:
-    """Alignment in bytes: that of an element, as XLA's buffers promise no more."""
+    """Alignment in bytes: the size of an element, as XLA's buffers promise no more."""
     element = element_type(ir_type)
     return 8 if element == "ptr" else max(1, int(element[1:]) // 8)

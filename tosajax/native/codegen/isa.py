@@ -34,7 +34,7 @@ class InstructionSet(NamedTuple):
     """How a processor computes integer dot products.
 
     Args:
-      name: in lower case.
+      name: the name, in lower case.
       features: LLVM features that it needs, all of them; empty for any processor.
       machine: value of `platform.machine()`; None matches all.
       lanes: 32-bit accumulators in a vector.
@@ -237,7 +237,7 @@ class _ArmFeature(NamedTuple):
 
     Args:
       auxval: argument of Linux' `getauxval` (AT_HWCAP or AT_HWCAP2).
-      bit: of the result of `getauxval`.
+      bit: the bit of the result of `getauxval`.
       sysctl: name for macOS' `sysctlbyname`.
     """
 
@@ -306,7 +306,7 @@ def chosen(native: bool | None) -> InstructionSet | None:
     """The instruction set of programs for this processor, or None for XLA's route.
 
     Args:
-      native: what the user asked for; None uses a set that `is_default`, if there is one.
+      native: the user's choice; None uses a set that `is_default`, if there is one.
     """
     if native is None:
         # XLA uses AMX as well; which of the two is faster has not been measured.

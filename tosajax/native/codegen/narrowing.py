@@ -48,8 +48,8 @@ class Narrowing(NamedTuple):
     """Adds an output zero point to vectors of int32, clamps them, and narrows them.
 
     Args:
-      pack: of the instruction set.
-      zero_point: of the output, i32; within the output's type.
+      pack: the pack function of the instruction set.
+      zero_point: the zero point of the output, i32; within the output's type.
       least: lower bound of results, i32.
       largest: upper bound of results, i32.
       wraps: whether value + zero point may exceed int32, and wraps then.
@@ -92,7 +92,7 @@ def _clamped(values: Value, least: Value, largest: Value) -> Value:
 
 
 def _in_lane_order(values: Value, lanes: int, count: int) -> Value:
-    """Restores the order of `count` packed vectors of `lanes` elements: one after the other."""
+    """Restores the order of `count` packed vectors of `lanes` elements."""
     per_block = _BLOCK // 32
     indices = [
         block * per_block * count + number * per_block + i

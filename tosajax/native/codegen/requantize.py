@@ -100,7 +100,7 @@ def _write_full(
 
 
 class EvenOdd(NamedTuple):
-    """A vector of int64 in two registers: the values of even lanes, and those of odd lanes."""
+    """A vector of int64 in two registers: the values of even lanes, and the values of odd lanes."""
 
     even: Value
     odd: Value
@@ -205,7 +205,7 @@ class ByteScale(NamedTuple):
 
     Args:
       form: which of the numbers below are used.
-      zero_point: of the values.
+      zero_point: the zero point of the values.
       high: upper part of the multiplier.
       low: lower part of the multiplier.
       cut: bits of the lower part, by which its product is shifted.

@@ -33,7 +33,7 @@ class KernelKey(NamedTuple):
 
     Args:
       isa: the instruction set.
-      pixels: of a tile.
+      pixels: pixels of a tile.
       vectors: vectors of output channels in a tile.
       rest: vectors in the last block of channels; 0 if that has `vectors` as well.
       in_place: whether the input is read without a staging copy.
@@ -127,7 +127,7 @@ class _Item:
         Args:
           block: index of the block, i64.
           first_vector: index of its first vector of channels, i64.
-          vectors: of the block.
+          vectors: vectors of the block.
           is_last: whether its last vector is the last of all channels.
         """
         code, plan, key, rows = self.code, self.plan, self.key, self.rows

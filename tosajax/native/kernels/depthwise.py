@@ -35,10 +35,10 @@ class KernelKey(NamedTuple):
 
     Args:
       isa: the instruction set.
-      rows: of the window.
-      taps: in a row of the window.
-      positions: of the output in a row that are accumulated at a time; one is a pixel, or as many
-        pixels as a vector holds.
+      rows: rows of the window.
+      taps: taps in a row of the window.
+      positions: positions of the output in a row that are accumulated at a time; one is a pixel, or
+        as many pixels as a vector holds.
       repeats: whether an input channel has several output channels.
       epilogue: how accumulators become results.
     """

@@ -1,7 +1,8 @@
 """Epilogue: requantize accumulators per channel, clamp and store; or store them as int32/int64.
 
-Accumulators of int8 inputs are int32; those of int16 inputs are int48, as `requantize.EvenOdd`. A
-fused addition may follow, which adds other int8 values to the results before they are stored.
+Accumulators of int8 inputs are int32; accumulators of int16 inputs are int48, as
+`requantize.EvenOdd`. A fused addition may follow, which adds other int8 values to the results
+before they are stored.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class EpilogueKey(NamedTuple):
 
     @property
     def add_table_size(self) -> int:
-        """Bytes of the fused addition's tables, a multiple of 64; they lie before the others."""
+        """Bytes of the fused addition's tables, a multiple of 64; they come first."""
         return 0 if self.fused_add is None else -(-self.fused_add.add.table_size // 64) * 64
 
 
@@ -163,7 +164,7 @@ class EpilogueWriter:
       code: gets the instructions.
       key: the specialization.
       operands: addresses that the epilogue reads and writes.
-      channels: of the output, i64.
+      channels: channels of the output, i64.
     """
 
     def __init__(
@@ -259,7 +260,7 @@ class EpilogueWriter:
 
 
 class _ResultVector(NamedTuple):
-    """Where a vector of results goes.
+    """The destination of a vector of results.
 
     Args:
       pixel: index in the tile.

@@ -104,7 +104,8 @@ class AddWriter:
 
         Args:
           results: vectors of int32 that hold int8 values.
-          addends: the other operand, alike; each vector is taken when it is needed.
+          addends: vectors of the second operand, of the same form; each vector is taken when it is
+            needed.
           is_right: whether `results` is the right operand.
         """
         scaled = [self._scaled_term(values, is_right) for values in results]

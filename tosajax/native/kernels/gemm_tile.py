@@ -21,7 +21,7 @@ StagingConversion = Callable[[Value], Value]
 
 
 class ReductionLayout(NamedTuple):
-    """Where the reduction elements of a tile's pixels lie in memory.
+    """The memory layout of the reduction elements of a tile's pixels.
 
     Args:
       first: address of the first pixel's first element.
@@ -109,7 +109,7 @@ def accumulate_int16(
 
     Args:
       code, isa, tile, reduction, weights: see `accumulate`.
-      bias: of each vector of channels.
+      bias: the bias of each vector of channels.
       split: parts of the reduction.
     """
     if isa.element_bytes == 1:
@@ -158,10 +158,10 @@ def _accumulate_planes(
 
 
 def join_bytes(sums: Iterable[EvenOdd]) -> EvenOdd:
-    """Sums of int16 inputs, from those of their upper and of their lower bytes.
+    """Sums of int16 inputs, from the sums of their upper and their lower bytes.
 
     Args:
-      sums: of both bytes, upper ones first; or of whole int16 alone, which are returned.
+      sums: the sums of both bytes, upper ones first; or of whole int16 alone, which are returned.
     """
     total, *lower = sums
     return total.times(256).plus(*lower) if lower else total
@@ -175,7 +175,7 @@ def load_int48_bias(
     Args:
       code: gets the instructions.
       isa: the instruction set.
-      vectors: of channels.
+      vectors: vectors of channels.
       low: address of the lower 32 bits.
       high: address of the upper 32 bits.
     """
@@ -203,7 +203,7 @@ def staging_conversions(
 
     Args:
       isa: the instruction set.
-      zero_point: of int8 inputs, i32; sets that multiply 16 bits subtract it here.
+      zero_point: the zero point of int8 inputs, i32; sets that multiply 16 bits subtract it here.
       is_int16: whether inputs are int16.
     """
     if isa.element_bytes == 1:
@@ -235,7 +235,7 @@ def pack_words(
       isa: the instruction set; if it multiplies 16 bits, int8 is widened less its zero point.
       rows: at most `isa.inner` vectors of int8 or int16, a column in each lane; missing rows
         count as zeros.
-      zero_point: of int8, i32.
+      zero_point: the zero point of int8, i32.
 
     Returns:
       A vector of i32; or of i64, where a lane has 8 bytes.

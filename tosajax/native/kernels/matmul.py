@@ -50,7 +50,7 @@ class KernelKey(NamedTuple):
 
     Args:
       isa: the instruction set.
-      rows: of a tile.
+      rows: rows of a tile.
       vectors: vectors of columns in a block.
       rest: vectors in the last block; 0 if that has `vectors` as well.
       tail: reduction elements behind the last whole word of `isa.inner`; 0 if there are none.
@@ -179,7 +179,7 @@ class _Item:
     def _copy_rows(self) -> None:
         """Copies rows as steps read them.
 
-        What lies behind a row need not be cleared: steps multiply it by the panel's zeros.
+        Memory behind a row need not be cleared: steps multiply it by the panel's zeros.
         """
         code, plan, depth = self.code, self.plan, self.plan["depth"]
         widens = self.size < self.isa.element_bytes
@@ -233,7 +233,7 @@ class _Item:
 
         Args:
           block: index of the block, i64.
-          vectors: of the block.
+          vectors: vectors of the block.
           is_last: whether its last vector is the last of all columns.
         """
         code, plan, key = self.code, self.plan, self.key
@@ -283,7 +283,7 @@ class _Item:
 
         Args:
           columns: address of the block's first column.
-          vectors: of the block.
+          vectors: vectors of the block.
           last_columns: columns of the last vector.
         """
         code, plan, isa = self.code, self.plan, self.isa

@@ -58,7 +58,7 @@ class RowBlock:
       epilogue: how accumulators become results.
       fields: the sizes of the plan.
       buffers: addresses that the kernel receives.
-      index: of the work item, i64.
+      index: the index of the work item, i64.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ def module_of(
     """The module of a kernel whose work items are blocks of rows.
 
     Args:
-      name: of the kernel.
+      name: the kernel's name.
       epilogue: how accumulators become results.
       fields: the sizes of the plan.
       write: writes the body of a work item.

@@ -128,8 +128,8 @@ def _four_channels(c: Convolution) -> Convolution:
 
     def filled(x: jax.Array | np.ndarray, fill: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
         widths = [(0, 0)] * (x.ndim - 1) + [(0, missing)]
-        known = isinstance(x, np.ndarray) and isinstance(fill, np.ndarray)
-        return (np if known else jnp).pad(x, widths, constant_values=fill.reshape(()))
+        is_numpy = isinstance(x, np.ndarray) and isinstance(fill, np.ndarray)
+        return (np if is_numpy else jnp).pad(x, widths, constant_values=fill.reshape(()))
 
     x = jnp.asarray(filled(c.x, c.x_zp))
     return dataclasses.replace(c, x=x, weight=filled(c.weight, c.weight_zp))

@@ -53,8 +53,8 @@ def convolve(c: Convolution, kernel: Kernel) -> jax.Array:
     if x.dtype == np.int8:
         total = kernel.sums(x, hwio, window)
         offset = border * c.x_zp.astype(np.int32).reshape(1, 1, 1, 1)
-        known = isinstance(offset, np.ndarray)
-        total = total if known and not offset.any() else total - offset
+        is_numpy = isinstance(offset, np.ndarray)
+        total = total if is_numpy and not offset.any() else total - offset
     else:
         high, low = jnp.split(kernel.sums(bytes_of(x, 0), hwio, window), 2)
         with _x64.scope():

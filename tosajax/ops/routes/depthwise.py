@@ -26,10 +26,10 @@ def slices(c: Convolution) -> jax.Array:
 def loop(c: Convolution) -> jax.Array:
     """Adds one tap in each iteration of a loop."""
     x, kernels, out = _padded(c), _kernels(c), c.out
-    one = c.window._replace(size=(1, 1))
+    single_tap = c.window._replace(size=(1, 1))
 
     def term(start: list[jax.Array], kernel: jax.Array | np.ndarray) -> jax.Array:
-        values = dynamic_window(x, start, one, out)
+        values = dynamic_window(x, start, single_tap, out)
         return _widened(c, _multiply(tap(values, (0, 0), out, c.window.stride), kernel))
 
     dtype = np.int64 if c.x.dtype == np.int16 else kernels.dtype.type

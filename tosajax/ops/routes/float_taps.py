@@ -41,10 +41,10 @@ def convolve_by_taps(
     x = spread_out(x, spread)
     out = window.out(x.shape)
     x = pad_spatial(x, window.pad, jnp.zeros((), x.dtype))
-    one = window._replace(size=(1,) * len(out))
+    single_tap = window._replace(size=(1,) * len(out))
 
     def term(start: list[jax.Array], kernel: jax.Array) -> jax.Array:
-        values = dynamic_window(x, start, one, out)
+        values = dynamic_window(x, start, single_tap, out)
         values = tap(values, (0,) * len(out), out, window.stride)
         rows = values.reshape(-1, values.shape[-1])
         if groups == 1:

@@ -70,7 +70,7 @@ def why_unknown(weight: np.ndarray, weight_zp: np.ndarray) -> str:
     """Why `known_weights` returns None; "" if it does not."""
     if (terms := math.prod(weight.shape[1:])) > INT8_CHUNK:
         return f"{terms} terms are too many for sums in int32"
-    known = weight.astype(np.int16) - weight_zp.astype(np.int16)
-    if known.size and (known.min() < -128 or known.max() > 127):
+    centred = weight.astype(np.int16) - weight_zp.astype(np.int16)
+    if centred.size and (centred.min() < -128 or centred.max() > 127):
         return "weights less their zero point do not fit int8"
     return ""

@@ -34,8 +34,8 @@ class Route(NamedTuple):
 
 def find(op_name: str) -> tuple[str, str] | None:
     """The name and reason of a route, from the name of an XLA instruction."""
-    found = _NAME.search(op_name)
-    return (found[1], found[2]) if found else None
+    match = _NAME.search(op_name)
+    return (match[1], match[2]) if match else None
 
 
 def not_native(reason: str) -> str:
@@ -49,5 +49,5 @@ def not_native(reason: str) -> str:
 
 def why_not_native(op_name: str) -> str:
     """Why an operator has no native kernel, from the name of an XLA instruction; else ""."""
-    found = _NOT_NATIVE.search(op_name)
-    return found[1] if found else ""
+    match = _NOT_NATIVE.search(op_name)
+    return match[1] if match else ""

@@ -1,6 +1,6 @@
 """WHILE_LOOP and COND_IF: their graphs are converted too, in the scales of the tensors around them.
 
-A float state of a loop has one scale in all turns, that of the loop's output; a state that no turn
+A float state of a loop has the scale of the loop's output in all turns; a state that no turn
 changes keeps the scale that it comes in with. The results of both branches have the scale of the
 output.
 """
@@ -86,7 +86,7 @@ def _converted(
     Args:
       c: the converter.
       graph: inside its graph.
-      before: for each input of floats, the tensor whose scale it has.
+      before: the tensors whose scales the float inputs have, one for each input.
       after: the same for each output.
     """
     sources = [_unmoved_source(graph, name) for name in graph.outputs]

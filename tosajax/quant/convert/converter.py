@@ -59,15 +59,15 @@ class Converter:
     "y/multiplier".
 
     Args:
-      graph: from `simplify`, or inside such a graph.
+      graph: the graph, from `simplify`, or inside such a graph.
       norms: the convolutions that keep a batch norm, by output.
-      options: from the user.
+      options: the user's options.
       around: the converter of the graph that this one is inside of; they make one plan.
-      owners: the tensors of the graph whose scales are those of tensors around it.
+      owners: for tensors of the graph, the tensors around it whose scales they have.
 
     Attributes:
       scaled, owners, recipes, bounds: of the `Plan`, so far.
-      functions: of the graph, by output.
+      functions: the functions of the graph, by output.
       inside: the tensors between the inputs and the outputs of functions.
       covered: these and the outputs.
       nans: the graph's constants of NaN.
@@ -228,10 +228,10 @@ class Converter:
         return Scale((self.owner(name),))
 
     def own(self, name: str, *also: str) -> None:
-        """Gives an activation a scale of its own, or that of a tensor around the graph.
+        """Gives an activation its own scale, or the scale of a tensor around the graph.
 
         Args:
-          name: of the tensor.
+          name: the tensor's name.
           also: names by which rules may specify the tensor as well.
         """
         if name in self._given:
@@ -376,7 +376,7 @@ class Converter:
         Args:
           name: the tensor.
           acc: the accumulator.
-          channels: with scales of their own.
+          channels: the channels that have scales of their own.
           also: names by which rules may specify the tensor as well.
         """
         is_plain = channels == 1 and acc.zero_point is None and acc.tensor.dtype is DType.INT32
@@ -438,7 +438,7 @@ class Converter:
         return self.wide(source, f"{name}/input", factor=TABLE_STEP) if wanted is DType.INT16 else x
 
     def _spread(self, name: str) -> Tensor:
-        """Integers that fill their type; `freeze` leaves out a RESCALE of what has all its bits."""
+        """Integers that fill their type; `freeze` drops a RESCALE whose input has all its bits."""
         if name not in self._spreads:
             scale = Scale(spread=self.owner(name))
             self._spreads[name] = self.rescale(
@@ -512,7 +512,7 @@ class Converter:
         return self._in_range(label, self.align(name, owner, f"{label}/aligned"), None, None)
 
     def in_common_unit(self, name: str, sources: Sequence[str]) -> list[Tensor]:
-        """Tensors in one unit, that of `name`: their own where they share it."""
+        """Tensors in the unit of `name`: their own unit where they share it."""
         if len(owners := set(map(self.owner, sources))) == 1:
             (self.owners[name],) = owners
             return [self.get(source) for source in sources]

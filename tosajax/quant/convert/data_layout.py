@@ -1,6 +1,7 @@
 """CONCAT and PAD: operands in one unit.
 
-The other operators of data layout keep their scale and need no conversion: `Operator.keeps_scale`.
+All operators of data layout but these keep their scale and need no conversion:
+  `Operator.keeps_scale`.
 """
 
 from __future__ import annotations

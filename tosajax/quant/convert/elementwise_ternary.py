@@ -61,7 +61,7 @@ def _with_nan(c: Converter, node: Node, nan: int) -> None:
 
 
 def _with_ends(c: Converter, node: Node, ends: list[int]) -> list[Tensor]:
-    """The choices in the unit of the output, which has a range of its own: of what is left."""
+    """The choices in the output's unit, whose range covers the elements that no mask replaces."""
     (output,) = node.outputs
     c.own(output)
     operands = []

@@ -18,9 +18,9 @@ def converted(
     """The graph of integers, and its plan.
 
     Args:
-      graph: of floats, from `simplify`.
+      graph: the graph of floats, from `simplify`.
       norms: the convolutions that keep a batch norm, by output.
-      options: from the user.
+      options: the user's options.
     """
     converter = Converter(graph, norms, options)
     convert(converter)

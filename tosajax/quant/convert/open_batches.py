@@ -22,12 +22,12 @@ def for_one_example(graph: Graph) -> Graph:
     return bind(graph, batch=1) if graph.is_dynamic and is_batch else graph
 
 
-def for_any_batch(one: Graph, plan: Plan, source: Graph) -> Graph:
+def for_any_batch(first: Graph, plan: Plan, source: Graph) -> Graph:
     """The graph of a model, for any batch.
 
     Args:
-      one: the graph for one example.
-      plan: of the model.
+      first: the graph for one example.
+      plan: the model's plan.
       source: the float graph, of any batch.
 
     Raises:
@@ -35,11 +35,11 @@ def for_any_batch(one: Graph, plan: Plan, source: Graph) -> Graph:
     """
     simple, options = simplify(bind(source, batch=_SIZE)), plan.options
     if operands := rounded_operands(simple, options.rules):
-        other, _ = with_rounded_operands(simple, operands)
+        second, _ = with_rounded_operands(simple, operands)
     else:
-        other, _ = converted(simple, plan.norms, options)
+        second, _ = converted(simple, plan.norms, options)
     try:
-        return dynamic.merged(one, other)
+        return dynamic.merged(first, second)
     except UnsupportedError as error:
         instead = "prepare(tosajax.bind(graph, batch=1)) freezes one of that batch"
         raise UnsupportedError(f"freeze of a graph of any batch: {error}; {instead}") from None

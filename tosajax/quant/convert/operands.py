@@ -125,8 +125,8 @@ def with_rounded_operands(graph: Graph, operands: Mapping[str, Operand]) -> tupl
     """Rounds the operands of all products of a graph.
 
     Args:
-      graph: from `simplify`.
-      operands: from `rounded_operands`.
+      graph: the graph, from `simplify`.
+      operands: the operands from `rounded_operands`.
 
     Returns:
       The graph with placeholders for constants that have a recipe, and its plan. Tensors keep

@@ -53,7 +53,7 @@ def matmul(c: Converter, node: Node) -> None:
 
 
 def _weight(c: Converter, output: str, name: str, dtype: DType) -> Tensor:
-    """A constant of the type of the other operand; INT8 also where rules give INT4."""
+    """A constant of the type of the operand it multiplies; INT8 also where rules give INT4."""
     spec = c.asked.weight(output, name)
     return c.weight(name, dataclasses.replace(spec, dtype=dtype), (2,))
 

@@ -98,7 +98,7 @@ def with_constants_inside(graph: Graph) -> Graph:
     Converters pass a weight into a loop as a state that stays as it is.
 
     Args:
-      graph: from `separated`.
+      graph: the graph, from `separated`.
     """
     parts, nodes = dict(graph.subgraphs), []
     for node in graph.nodes:

@@ -20,7 +20,7 @@ from tosajax.spec import Argument, Kind, NanMode
 
 
 def with_early_clamps(graph: Graph) -> Graph:
-    """Has each CLAMP read what computes its elements, where nothing else reads that.
+    """Moves each CLAMP to the node that computes its elements, if nothing else reads that node.
 
     RESHAPE, CONCAT, MAX_POOL2D and others pass elements on (`Operator.passes_on`): relu(reshape(x))
     becomes reshape(relu(x)), and a CLAMP of a CLAMP becomes one. The result keeps its name y, and a

@@ -50,8 +50,8 @@ class Function:
     Args:
       fn: a function, or a module that holds parameters.
       params: the pytree that is its first argument; None if it has none.
-      graph: as exported.
-      origins: of its constants, by name.
+      graph: the exported graph.
+      origins: the origins of its constants, by name.
     """
 
     fn: Callable[..., Any]
@@ -108,7 +108,7 @@ def function_of(
 def _with_own_biases(graph: Graph, origins: Mapping[str, Origin], path: str) -> Graph:
     """The graph whose convolutions share no bias but parameters.
 
-    Those without a bias have zeros, which are written once, and each trains its own.
+    Convolutions without a bias share one constant of zeros; each gets its own copy to train.
     """
     parts = graph.subgraphs.items()
     parts = {name: _with_own_biases(part, origins, f"{path}{name}/") for name, part in parts}

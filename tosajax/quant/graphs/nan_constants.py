@@ -1,7 +1,8 @@
 """NaN in constants that SELECT may choose, as `jnp.nanmax` and `lax.top_k` do: integers have none.
 
-It becomes 0, as in a TABLE, or what an ARGMAX that ignores NaN never finds. Whether a number is NaN
-is known where it cannot be, so that what would be chosen then is left out.
+It becomes 0, as in a TABLE, or the least integer, which an ARGMAX that ignores NaN never finds. A
+comparison with NaN is a constant for a tensor that is never NaN, so that the choice it rules out is
+dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Nans(NamedTuple):
     Args:
       truths: the booleans that are the same whatever the inputs are.
       possible: the float tensors into which a SELECT may have put NaN.
-      sought: those of which ARGMAX finds the largest number, and that nothing else reads.
+      sought: the choices of NaN or a number that only an ARGMAX reads.
     """
 
     truths: Mapping[str, bool]

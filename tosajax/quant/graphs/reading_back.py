@@ -1,8 +1,8 @@
 """Reading back: the trained constants of a float graph, as parameters of its function.
 
 An element of a constant is an element of a parameter, times a factor, plus an offset: these come
-from what the function does to its parameters, and from the scales and offsets of channels that
-`simplify` puts into convolutions.
+from the operations of the function on its parameters, and from the scales and offsets of channels
+that `simplify` puts into convolutions.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Source(NamedTuple):
     """The elements of a parameter that a trained constant is made of.
 
     Args:
-      constant: of the exported graph, which it is, or which is part of it.
-      number: of the parameter.
-      elements: how its elements depend on those of the parameter.
+      constant: the name of the constant of the exported graph that it equals or contains.
+      number: the number of the parameter.
+      elements: the dependence of its elements on the parameter's.
     """
 
     constant: str
@@ -294,13 +294,13 @@ class _Draft:
         """Takes the elements of a constant.
 
         Args:
-          name: of the constant.
-          source: of its elements.
+          name: the constant's name.
+          source: the source of its elements.
           values: float64.
           changed: the elements that training has changed; None if there are none.
 
         Raises:
-          ValueError: they are not those of another constant, or do not depend on the parameter.
+          ValueError: they differ from another constant's, or do not depend on the parameter.
         """
         places, factor, _ = source.elements
         wanted = self._parameter.elements[places]

@@ -48,9 +48,9 @@ def times_inside(graph: Graph, turns: Mapping[str, int], most: int | None) -> di
     """How often the tensors of loops and branches are computed in one run, at most.
 
     Args:
-      graph: from `simplify`.
-      turns: of loops, by their first output, where they are known.
-      most: of all others.
+      graph: the graph, from `simplify`.
+      turns: the turns of loops, by their first output, where they are known.
+      most: the turns of all other loops.
     """
     return dict(_times_inside(graph, turns, most, 1))
 

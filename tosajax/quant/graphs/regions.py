@@ -34,7 +34,7 @@ class Function:
     """A tensor as a function of another, element by element.
 
     Args:
-      source: the other tensor, FP32.
+      source: the tensor that it is a function of, FP32.
       output: the tensor, FP32 and of the same shape.
       graph: computes `output` of `source`, as tensors of one element, shape (1,).
     """
@@ -52,7 +52,7 @@ def functions(graph: Graph) -> dict[str, Function]:
     ADD, SUB, CLAMP, NEGATE and MUL by constants, which integers compute as well.
 
     Args:
-      graph: from `simplify`.
+      graph: the graph, from `simplify`.
     """
     origins = _origins(graph)
     sources = {
@@ -68,7 +68,7 @@ def covered(graph: Graph, functions: Mapping[str, Function]) -> frozenset[str]:
     """The tensors that need not be computed when these functions are tables.
 
     Args:
-      graph: from `simplify`.
+      graph: the graph, from `simplify`.
       functions: all functions of the graph or some, by output.
     """
     reads = {name: (function.source,) for name, function in functions.items()}
@@ -214,7 +214,7 @@ def _dependencies(
     Args:
       graph: any.
       names: the tensors.
-      reads: for some tensors, what they are computed from in place of their nodes' inputs.
+      reads: for some tensors, the tensors that replace the inputs of their nodes.
     """
     reads = {name: node.inputs for node in graph.nodes for name in node.outputs} | dict(reads)
     pending = list(names)

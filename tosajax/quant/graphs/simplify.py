@@ -73,9 +73,9 @@ class Link(NamedTuple):
     Args:
       op: name of the operator.
       constant: its constant operand.
-      sign: of the constant in the offset; 0 of MUL.
-      scale: of each channel, or one.
-      offset: of each channel, or one.
+      sign: the sign of the constant in the offset; 0 of MUL.
+      scale: the scale of each channel, or one.
+      offset: the offset of each channel, or one.
     """
 
     op: str
@@ -89,11 +89,11 @@ class Folded(NamedTuple):
     """A convolution that nodes have gone into.
 
     Args:
-      output: what it computes now.
+      output: the name of its output, after folding.
       weight: its constant.
       bias: its constant.
       before: the weight and the bias without the nodes.
-      axes: of the channels of the weight.
+      axes: the axes of the channels of the weight.
       links: the nodes, in order.
     """
 
@@ -272,7 +272,7 @@ def neutral_constants(graph: Graph) -> set[str]:
     """The zeros and ones that nodes read which are dropped, as they change nothing.
 
     Args:
-      graph: from `separated`.
+      graph: the graph, from `separated`.
     """
     tensors, neutral = all_tensors(graph), set[str]()
     for node in all_nodes(graph):

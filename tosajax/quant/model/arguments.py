@@ -78,8 +78,8 @@ def model_input(tensor: Tensor, x: Input, *, is_quantized: bool) -> jax.Array | 
     """An input of the graph of a model: float32 to be quantized, or its own type.
 
     Args:
-      tensor: of that graph.
-      x: from the user.
+      tensor: the tensor of that graph.
+      x: the user's value.
       is_quantized: real values may be given for the tensor's integers.
 
     Raises:
@@ -155,7 +155,7 @@ def real_examples(
 
     Args:
       tensors: the inputs of the graph.
-      inputs: from the user.
+      inputs: the user's inputs.
       allow_nan: takes NaN and infinities.
       where: the batch, for the message.
 
@@ -204,7 +204,7 @@ def check_params(params: Any, wanted: Mapping[str, Iterable[str]]) -> None:
     """Raises where parameters are not of a model.
 
     Args:
-      params: from the user.
+      params: the user's parameters.
       wanted: the names in each group.
 
     Raises:
@@ -236,9 +236,9 @@ def check_sampled(
     Traced arrays have no value yet and are not looked at.
 
     Args:
-      qparams: of all tensors.
+      qparams: the QParams of all tensors.
       sampled: those that the samples are of.
-      tables: for each of these, the output of a TABLE.
+      tables: the output of a TABLE for each of these.
     """
     for name, table in tables.items():
         for field in ("scale", "zero_point", "bits"):

@@ -37,7 +37,15 @@ class Norm:
       gamma: float32 [C], positive; C is the number of channels.
       beta: float32 [C].
       mean: float32 [C], of x, which is the convolution with its bias. A statistic, not trained.
-      deviation: float32 [C], positive: the root of the variance of x plus 1e-5. Another.
+      deviation: float32 [C], positive: the root of the variance of x plus 1e-5. A statistic.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> gamma, beta, mean, deviation = jnp.float32([[1, 2], [0, 1], [3, 4], [2, 1]])
+      >>> norm = quant.Norm(gamma, beta, mean, deviation)
+      >>> norm, norm.factor.tolist(), norm.shift.tolist()
+      (Norm(2 channels), [0.5, 2.0], [-3.0, -3.5])
     """
 
     gamma: jax.Array
@@ -77,7 +85,7 @@ class BatchNorms:
     """The batch norms of one run over the examples of an axis, with the statistics that it finds.
 
     Args:
-      norms: by the output of the convolution.
+      norms: the norms, by the output of the convolution.
     """
 
     def __init__(self, norms: Mapping[str, Norm]) -> None:
@@ -87,7 +95,7 @@ class BatchNorms:
         """The norm of the output of a convolution, with the statistics of x.
 
         Args:
-          name: of the output.
+          name: the output's name.
           x: float32, channels last; an example of the axis `EXAMPLES`.
         """
         axes = tuple(range(x.ndim - 1))
@@ -108,8 +116,8 @@ def shifted(acc: QTensor, bias: QTensor, before: QTensor, is_left: jax.Array) ->
     """An accumulator, channels last, with another bias than it was computed with.
 
     Args:
-      acc: of products and the bias `before`.
-      bias: in place of `before`.
+      acc: the accumulator of products and the bias `before`.
+      bias: the bias that replaces `before`.
       before: the bias that it was computed with.
       is_left: bool, a channel each: its products stay; else the bias is all.
     """
@@ -128,14 +136,24 @@ def with_statistics(
     """The parameters, with statistics moved towards the statistics of a batch.
 
     Args:
-      params: of a model that keeps batch norms.
-      norms: of the same convolutions, from `QModel.apply_batch`; only their statistics count.
+      params: the parameters of a model that keeps batch norms.
+      norms: the norms of the same convolutions, from `QModel.apply_batch`; only their statistics
+        count.
       momentum: the share that means and variances keep, in [0, 1]; 0 takes the statistics of the
         batch.
 
     Raises:
       TypeError: the norms are not by name.
       ValueError: the momentum is out of range, or the norms are of another model.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> ones, zeros = jnp.ones(2), jnp.zeros(2)
+      >>> params = {"norms": {"y": quant.Norm(ones, zeros, mean=zeros, deviation=ones)}}
+      >>> of_batch = {"y": quant.Norm(ones, zeros, mean=10 * ones, deviation=ones)}
+      >>> quant.with_statistics(params, of_batch)["norms"]["y"].mean.tolist()
+      [1.0, 1.0]
     """
     check_type("norms", norms, Mapping, "a dictionary of Norms, from `QModel.apply_batch`")
     if not 0 <= momentum <= 1:

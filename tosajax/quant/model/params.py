@@ -1,4 +1,4 @@
-"""Parameters of a model: whether they fit it, what of them trains, and the constants they make."""
+"""Parameters of a model: whether they fit, which of them train, and the constants they make."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def without_fixed_gradients(plan: Plan, params: Params) -> Params:
 def held_biases(plan: Plan, params: Params) -> Params:
     """The parameters, without gradients to biases that the mean of a batch takes away again.
 
-    They are 0, and what rounding leaves of them would be steps of their own to optimizers that
-    divide by their size.
+    They are 0, but rounding leaves small numbers, which optimizers that divide by their size would
+    turn into full steps.
     """
     values = params["values"]
     biases = {conv.bias: lax.stop_gradient(values[conv.bias]) for conv in plan.norms.values()}
@@ -70,8 +70,8 @@ def recipe_constants(plan: Plan, params: Params) -> dict[str, jax.Array | QTenso
     """Every constant with a recipe, and every CLAMP bound that depends on parameters, by name.
 
     Args:
-      plan: of the model.
-      params: with the scales that integers have (`fitted`).
+      plan: the model's plan.
+      params: the parameters, with the scales that integers have (`fitted`).
     """
     # A multiplier and its shift are parts of one quotient.
     scaled = functools.cache(functools.partial(scaling, params))

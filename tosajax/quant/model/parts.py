@@ -21,7 +21,7 @@ def part(model: PreparedModel, start: str | None, outputs: Sequence[str]) -> Pre
     """The model of the nodes between tensors; the parameters of the whole are its own as well.
 
     Args:
-      model: from `prepare`.
+      model: the model, from `prepare`.
       start: a tensor of `cuts`, an input of the part; None for a part from the inputs on.
       outputs: tensors of both graphs.
 
@@ -105,7 +105,7 @@ def _subgraph(
 
 
 def _plan_of_part(plan: Plan, graph: Graph) -> Plan:
-    """The plan of a part: what is of the tensors of its graph."""
+    """The plan of a part: the entries for the tensors of its graph."""
 
     def of(values: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
         return {name: value for name, value in values.items() if name in names}

@@ -34,8 +34,9 @@ class Scaled:
       spec: how it is quantized.
       channel_axes: the axes of the channels of a constant with one scale for each; else empty.
       observed: other tensors whose values its range must hold.
-      mask_axis: of the rows in which masks leave out elements; None where no mask reaches it.
-      relevance: of its values, where some do not matter to the range.
+      mask_axis: the axis of the rows in which masks leave out elements; None where no mask reaches
+        it.
+      relevance: the part of its values that its range must hold; None where that is all.
     """
 
     spec: QSpec
@@ -97,16 +98,16 @@ class Plan:
 
     Args:
       scaled: the tensors with a scale of their own, in the order of the graph.
-      owners: for each tensor of stored values (integers, FP8), the one whose scale it has.
-      recipes: for each constant that depends on parameters.
-      bounds: for the output of each CLAMP whose ends do.
-      functions: for the output of each TABLE, the function.
-      octaves: for the output of each TABLE that is indexed by octaves, how its indices follow from
-        its function's source; the others are indexed by the integers of the source.
-      turns: of the loops whose inputs do not change it, by their first output.
-      norms: for the output of each convolution that keeps a batch norm.
-      readers: for each constant whose scale is a factor of others, the recipes that these are for.
-      options: that the decisions follow.
+      owners: the tensor whose scale each tensor of stored values (integers, FP8) has.
+      recipes: the recipe of each constant that depends on parameters.
+      bounds: the bounds of each CLAMP that depend on parameters, by its output.
+      functions: the function of each TABLE, by its output.
+      octaves: how the indices of a TABLE follow from its function's source, by output, where they
+        are by octaves; the other tables are indexed by the source's integers.
+      turns: the turns of the loops whose inputs do not change it, by their first output.
+      norms: the convolutions that keep a batch norm, by output.
+      readers: the recipes of the scales that a constant's scale is a factor of, by constant.
+      options: the options that the decisions follow.
     """
 
     scaled: Mapping[str, Scaled] = dataclasses.field(default_factory=dict)

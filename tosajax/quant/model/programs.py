@@ -60,7 +60,7 @@ def jitted(model: QModel, function: Callable[..., _T], **static: Hashable) -> Ca
 
     Args:
       model: its first argument.
-      function: of the model, of arrays, and of keywords.
+      function: a function of the model, arrays and keywords.
       static: these keywords.
     """
     key = function, *sorted(static.items())

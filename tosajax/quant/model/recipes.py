@@ -58,7 +58,7 @@ class Lifted(Protocol):
 
 
 class Terms(NamedTuple):
-    """The numbers of a Scale: a product, and what it is divided by."""
+    """The numbers of a Scale: the factors and the divisor."""
 
     factors: list[jax.Array | np.ndarray]
     divisor: jax.Array | None
@@ -149,7 +149,7 @@ def with_corrections(params: Params, wanted: Mapping[str, jax.Array]) -> Params:
 class Weight:
     """A constant, quantized; each value up or down by `params["rounding"]`, where it has some.
 
-    It is not `held`: products have their weights in memory anyway.
+    It is not `computed_once`: products have their weights in memory anyway.
     """
 
     tensor: str
@@ -198,7 +198,7 @@ class Bias:
       scale: the unit, one or one a channel.
       dtype: INT32 or INT48.
       limit: the largest magnitude, which leaves room in the accumulator for products.
-      shape: of the integers, channels last.
+      shape: the shape of the integers, channels last.
       norm: the tensor whose batch norm adds its shift.
     """
 
@@ -372,7 +372,7 @@ class Entries:
     Args:
       tensor: the output.
       owner: the tensor whose scale the output has.
-      dtype: of the input of the TABLE.
+      dtype: the element type of the input of the TABLE.
     """
 
     tensor: str

@@ -53,9 +53,9 @@ def fitted_qparams(plan: Plan, params: Params, name: str, *, has_norms: bool = T
     A channel whose weights are all 0 has the scale of the finest bias.
 
     Args:
-      plan: of the model.
-      params: of it.
-      name: of a tensor with QParams, which change only for constants that products read.
+      plan: the model's plan.
+      params: the model's parameters.
+      name: the name of a tensor with QParams, which change only for constants that products read.
       has_norms: batch norms are part of biases. One that leaves no room for a bias beside its
         convolution takes all of the channel: its weights become 0.
 
@@ -82,9 +82,9 @@ def with_room(plan: Plan, params: Params, names: Collection[str] | None = None) 
     Far below them, steps of training would change nothing for long.
 
     Args:
-      plan: of the model.
-      params: of it.
-      names: of constants; others keep their scale. By default all change.
+      plan: the model's plan.
+      params: the model's parameters.
+      names: the names of constants; others keep their scale. By default all change.
     """
     qparams = dict(params["qparams"])
     for name in plan.readers if names is None else plan.readers.keys() & set(names):

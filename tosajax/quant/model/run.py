@@ -31,8 +31,10 @@ from tosajax.quant.ranges.mask_ranges import saturated
 if TYPE_CHECKING:
     from tosajax.quant.qmodel import PreparedModel, QModel
 
+# The arithmetic of a model: integers as `freeze` ships them, the float graph with values rounded to
+# their scales, or the float graph.
 Mode = Literal["exact", "fake_quant", "float"]
-# Of the name of a tensor and its value, the value to read.
+# (name of a tensor, its value) -> the value to read.
 Rounded = Callable[[str, Any], Any]
 
 
@@ -138,8 +140,8 @@ def integers(model: QModel, params: Params, *inputs: Input) -> tuple[jax.Array |
 
     Args:
       model: the model.
-      params: from `held`.
-      inputs: as for `QModel.apply`.
+      params: the parameters, from `without_fixed_gradients`.
+      inputs: examples, as for `QModel.apply`.
     """
     run = functools.partial(run_integers, model, integer_constants(model, params))
     return on_batch(run, model.graph.input_tensors, input_integers(model, params, *inputs))
@@ -160,8 +162,8 @@ def run_integers(
 
     Args:
       model: the model.
-      constants: from `integer_constants`.
-      inputs: from `input_integers`.
+      constants: the constants from `integer_constants`.
+      inputs: the inputs from `input_integers`.
     """
     return integer_program(model).run(dict(constants), {}, *inputs)[2]
 
@@ -173,9 +175,9 @@ def run_integers_of_batch(
 
     Args:
       model: the model.
-      params: from `held`.
-      inputs: from `input_integers`.
-      norms: to find the statistics of.
+      params: the parameters, from `without_fixed_gradients`.
+      inputs: the inputs from `input_integers`.
+      norms: the batch norms whose statistics are computed.
     """
     # Convolutions run without their batch norm, which needs their sums.
     plan, program = model.plan, integer_program(model)
@@ -241,12 +243,12 @@ def run_floats(
 
     Args:
       model: the model.
-      params: from `held`.
+      params: the parameters, from `without_fixed_gradients`.
       inputs: float32, in the graph's shapes.
       rounded: gives the value that is read in the place of a quantized constant, an input or the
         output of a node, as `fake_quantized` does; by default the value itself.
-      norms: to find the statistics of; by default the parameters have them.
-      records: to add values to. They follow the outputs in the result.
+      norms: the batch norms whose statistics are computed; by default the parameters have them.
+      records: the records that values are added to. They follow the outputs in the result.
     """
     folded = params.get("norms", {}) if norms is None else {}
     constants = float_constants(model, params, folded, rounded=rounded)
@@ -313,8 +315,8 @@ def float_values(
     Args:
       model: the model.
       params: "values", and "norms" where there are any.
-      names: of the tensors.
-      inputs: as for `QModel.apply`.
+      names: the names of the tensors.
+      inputs: examples, as for `QModel.apply`.
 
     Returns:
       Values by name, and records by name, with axes of a batch in front.

@@ -11,8 +11,8 @@ def along(axes: Collection[int], shape: Sequence[int]) -> tuple[int, ...]:
     """The shape of one value for each channel, to broadcast with a tensor.
 
     Args:
-      axes: of the channels.
-      shape: of the tensor.
+      axes: the axes of the channels.
+      shape: the shape of the tensor.
     """
     return tuple(n if axis in axes else 1 for axis, n in enumerate(shape))
 

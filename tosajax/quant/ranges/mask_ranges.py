@@ -28,7 +28,7 @@ class Masked(NamedTuple):
     """The state of an observer that leaves out masked elements.
 
     Args:
-      state: of the observer of the real elements.
+      state: the state of the observer of the real elements.
       ends: the least and the greatest number that masked elements count as.
     """
 
@@ -41,8 +41,8 @@ def leaving_out(observer: Observer, axis: int) -> Observer:
     """An observer of a tensor that masks reach.
 
     Args:
-      observer: of the real elements.
-      axis: of a row.
+      observer: the observer of the real elements.
+      axis: the axis of a row.
     """
 
     def init() -> Masked:
@@ -81,7 +81,7 @@ def saturated(value: jax.Array, qparams: QParams) -> jax.Array:
 
 
 def is_masked(floats: ArrayLike) -> np.ndarray:
-    """Where a tensor of the float graph, which masks reach, has masked elements."""
+    """Whether each element of a tensor of the float graph, which masks reach, is masked."""
     return np.abs(np.asarray(floats)) >= REACHED
 
 

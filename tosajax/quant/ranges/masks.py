@@ -47,7 +47,7 @@ def masked_axes(graph: Graph) -> dict[str, int]:
     """The tensors that masks reach, and the axis over which each of them is summed up.
 
     Args:
-      graph: from `simplify`, or inside such a graph.
+      graph: the graph, from `simplify`, or inside such a graph.
     """
     reached = set[str]()
     for node in graph.ordered_nodes():
@@ -79,8 +79,8 @@ def with_selects(graph: Graph) -> Graph:
     """Has SELECT alone put masks in: x + where(m, y, -inf) becomes where(m, x + y, -inf).
 
     A constant of ADD, SUB and SELECT that has other elements beside a mask becomes a SELECT of
-    both; and SELECT goes after RESHAPE, TRANSPOSE and others that move a mask of zeros. Real
-    elements are as they were, and masked ones are those of the mask.
+    both; and SELECT goes after RESHAPE, TRANSPOSE and others that move a mask of zeros. Unmasked
+    elements keep their value; masked elements have the value of the mask.
 
     Args:
       graph: one part, of FP32, whose results of constants alone have been computed.
@@ -157,7 +157,7 @@ class _Writer:
         return inner, dataclasses.replace(node, inputs=_with_name_at(node.inputs, place, name))
 
     def _select_after(self, node: Node, place: int, choice: _Choice) -> Sequence[Node] | None:
-        """The sum of what a mask leaves, and the SELECT after it; None where shapes differ."""
+        """The sum of the unmasked elements, and the SELECT after it; None where shapes differ."""
         (output,) = node.outputs
         never = choice.never
         if node.op == "SUB" and place == 1:
@@ -212,7 +212,7 @@ class _Writer:
         return None
 
     def _choice(self, name: str) -> _Choice | None:
-        """A mask as a choice: what a SELECT computes, or a constant that is one in part."""
+        """A mask as a choice: the result of a SELECT, or a constant that is a mask in part."""
         if name not in self._choices:
             self._choices[name] = self._split(name)
         return self._choices[name]

@@ -86,7 +86,7 @@ class Histogram(NamedTuple):
       counts: int32 [BINS]; a bin holds its lower edge, not its upper one.
       zeros: int32 scalar; how many values are 0, which every grid holds exactly.
       exponent: int32 scalar.
-      range: of the values.
+      range: the range of the values.
     """
 
     counts: jax.Array
@@ -244,7 +244,7 @@ def entropy(candidates: int = 64) -> Observer:
     bits get the whole range.
 
     Args:
-      candidates: as of `mse`.
+      candidates: see `mse`.
 
     Raises:
       ValueError: candidates is below 1.

@@ -41,7 +41,7 @@ class Storage(Protocol):
 
     Attributes:
       dtype: the element type of stored tensors.
-      name: in messages and reports.
+      name: the name in messages and reports.
       is_integer: stored values are the integers of a range of bits. Only integers have zero points,
         bits to choose and to train, and scales in the file of a frozen graph.
 
@@ -87,7 +87,7 @@ class OperandStorage(Storage, Protocol):
     """A storage of floats: operands of products pass through it, in a graph of FP32.
 
     Attributes:
-      label: in names of tensors: "x/float8" is x in that storage.
+      label: the suffix of names of tensors: "x/float8" is x in that storage.
 
     Example:
       >>> from tosajax import quant

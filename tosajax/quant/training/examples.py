@@ -15,8 +15,8 @@ def step_count(batches: Iterable[Any], steps: int | None) -> int | None:
     """The number of steps; None for one each batch of an iterator.
 
     Args:
-      batches: from the user.
-      steps: from the user; None for one each batch.
+      batches: the user's batches.
+      steps: the user's steps; None for one each batch.
 
     Raises:
       ValueError: the batches have no end.

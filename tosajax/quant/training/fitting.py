@@ -68,28 +68,28 @@ def fit(
     makes an optimizer of any of optax that keeps scales positive.
 
     Args:
-      model: from `prepare` or `lift`.
+      model: the model, from `prepare` or `lift`.
       params: its parameters, which stay as they are.
       batches: pairs of inputs, as for `QModel.apply`, and targets, a pytree of arrays. A list or
         another collection is gone through as often as needed, an iterator, such as a generator,
         once.
-      loss: of the outputs, a tuple, and the targets; to a scalar.
+      loss: a function of the outputs, a tuple, and the targets; returns a scalar.
       steps: how many, of all runs that the state comes from; by default one for each batch.
-      optimizer: of optax, of the parameters; `relative(optax.adam(...))` with a rate that falls
-        from 0.001 to 0 by default.
-      mode: as for `QModel.apply`.
-      schedule: what changes from step to step.
+      optimizer: an optimizer of optax for the parameters; `relative(optax.adam(...))` with a rate
+        that falls from 0.001 to 0 by default.
+      mode: the mode, as for `QModel.apply`.
+      schedule: the `Schedule`: bits, noise and ranges that change from step to step.
       teacher: its outputs for the inputs are the third argument of `loss` (`distillation`,
         `squared_difference`); "float": the float graph with the values in `params`.
-      penalty: of the parameters, added to the loss (`mean_bits`).
+      penalty: the penalty of the parameters, added to the loss (`mean_bits`).
       derive: makes the parameters of the model from those that are trained (`with_bits`).
       evaluate: gives parameters a score; the result has the highest.
       every: steps between scores, and rows of the history.
       patience: ends the training after so many scores in a row below the highest.
       on_state: called with a copy of the state every so many steps, and at the end, to save it.
-      state: from an earlier run with the same arguments, to go on from. A list of batches goes on
-        where it was; of an iterator, give the batches that are left.
-      seed: of stochastic rounding.
+      state: the state from an earlier run with the same arguments, to go on from. A list of batches
+        goes on where it was; of an iterator, give the batches that are left.
+      seed: the seed of stochastic rounding.
       progress: show a bar of steps, with the rate and the loss, on a terminal; step one compiles.
 
     Raises:
@@ -244,7 +244,7 @@ class _Run:
 
     @functools.cached_property
     def _program(self) -> Callable[..., Any]:
-        """One step of what is trained, which it takes: memory for two would be needed else."""
+        """One training step, which donates its state: else memory for two would be needed."""
         return jax.jit(functools.partial(self._step, of_batch=False), donate_argnums=0)
 
     @functools.cached_property

@@ -57,8 +57,9 @@ def distillation(
     along the last axis; the mean of all others counts, the sum of several outputs.
 
     Args:
-      loss: of outputs and targets; without it only the teacher counts, and targets may be None.
-      weight: of the teacher's part, in [0, 1]; the loss has the rest.
+      loss: a function of outputs and targets; without it only the teacher counts, and targets may
+        be None.
+      weight: the weight of the teacher's part, in [0, 1]; the loss has the rest.
       temperature: positive; the higher, the more small probabilities count.
 
     Raises:

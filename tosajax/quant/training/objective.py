@@ -40,7 +40,7 @@ class Objective:
         Args:
           free: the parameters that are trained.
           step: int32, how many were before.
-          example: of this step.
+          example: the example of this step.
           of_batch: batch norms have the statistics of the batch.
 
         Raises:
@@ -64,7 +64,7 @@ class Example(NamedTuple):
     """The data of one step.
 
     Args:
-      inputs: of the model, as JAX arrays.
+      inputs: the inputs of the model, as JAX arrays.
       targets: a pytree of arrays.
       taught: the outputs of the teacher; None without one.
     """

@@ -27,16 +27,17 @@ class Schedule:
     Schedules of optax serve as functions of the step, as `optax.linear_schedule(4, 0, 500)`.
 
     Args:
-      observe: for so many steps, observers look at each batch and find the ranges; then gradients
-        train scales and zero points. 0: they do from the start.
-      hold_scales: from this step on, scales, zero points and bits stay as they are.
-      extra_bits: by step, bits in addition to those of each tensor, up to those of its type; the
-        range stays. Annealed to 0, so that a model of few bits starts as one of many. Tensors in
-        whose scale tables were sampled keep their bits.
-      stochastic: by step, from 0, nearest rounding of weights, to 1, up or down with the
-        probability of their distance, chosen anew in each step.
-      batch_statistics: for so many steps, batch norms that the model keeps normalize by the
-        statistics of the batch (`QModel.apply_batch`), towards which their own move; then by these.
+      observe: the number of steps in which observers find the ranges from each batch; then
+        gradients train scales and zero points. 0: they do from the start.
+      hold_scales: the step from which on scales, zero points and bits stay as they are.
+      extra_bits: a function of the step: bits that are added to each tensor's, up to the bits of
+        its type; the range stays. Annealed to 0, so that a model of few bits starts as one of many.
+        Tensors in whose scale tables were sampled keep their bits.
+      stochastic: a function of the step, from 0, nearest rounding of weights, to 1, up or down with
+        the probability of their distance, chosen anew in each step.
+      batch_statistics: the number of steps in which batch norms that the model keeps normalize by
+        the statistics of the batch (`QModel.apply_batch`), towards which their own move; then by
+        these.
       momentum: the share that their own means and variances keep in such a step.
       average: the share that the average of parameters keeps in a step, as 0.999; the result is
         this average. None: no average.

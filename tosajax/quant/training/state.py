@@ -20,14 +20,23 @@ class FitState:
     """All that a training run goes on from: a pytree of arrays, to save and to resume.
 
     Args:
-      step: int32: the steps that were made.
-      params: as trained.
+      step: int32: the number of steps made.
+      params: the trained parameters.
       optimizer: its state.
-      average: of params, where the schedule asks for it; else empty.
+      average: the average of params, where the schedule asks for it; else empty.
       best: the parameters of the highest score, where there are scores; else empty.
-      score: float32: theirs; -inf before the first.
-      waited: int32: scores since then.
+      score: float32: their score; -inf before the first.
+      waited: int32: the number of scores since then.
       observed: the states of observers, where the schedule asks for them; else empty.
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> zero = jnp.int32(0)
+      >>> state = quant.FitState(zero, {}, None, {}, {}, jnp.float32(-jnp.inf), zero, {})
+      >>> jax.tree.map(lambda leaf: leaf + 1, state)
+      FitState(step 1)
     """
 
     step: jax.Array
@@ -63,11 +72,21 @@ class Fit:
     """The result of `fit`.
 
     Args:
-      params: to freeze: with the best score, where there are scores; else the last, averaged where
-        the schedule asks for it.
-      state: to go on from.
-      history: a row for every so many steps.
-      ended: by the number of "steps", the end of "batches", or by "patience".
+      params: the parameters to freeze: with the best score, where there are scores; else the last,
+        averaged where the schedule asks for it.
+      state: the state to go on from.
+      history: a `FitRow` for every `every` steps.
+      ended: the reason why training ended: "steps", "batches" (no more of them) or "patience".
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> batches = [(example, 2 * example)]
+      >>> quant.fit(model, params, batches, lambda y, wanted: ((y[0] - wanted) ** 2).sum(), steps=0)
+      Fit(steps 0, ended by steps)
     """
 
     params: Params

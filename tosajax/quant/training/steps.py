@@ -26,7 +26,16 @@ _MOST = math.log(2)
 
 
 class RelativeState(NamedTuple):
-    """The state of `relative`: QParams and Norms at the start, and the optimizer's own state."""
+    """The state of `relative`: QParams and Norms at the start, and the optimizer's own state.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import optax
+      >>> from tosajax import quant
+      >>> qparams = quant.QParams(jnp.float32(0.5), jnp.float32(0), jnp.float32(8))
+      >>> quant.relative(optax.sgd(0.1)).init({"qparams": {"x": qparams}}).start
+      {'qparams': {'x': QParams(INT8, scale=0.5, zero_point=0, bits=8)}}
+    """
 
     start: Params
     inner: Any
@@ -136,7 +145,7 @@ def _relative_change(qparams: QParams | Norm, start: Any) -> QParams | Norm:
 
 
 def _chain_rule(gradient: QParams | Norm, qparams: Any) -> QParams | Norm:
-    """The gradient by what the optimizer sees, from that by the QParams or the Norm."""
+    """The gradient by the values that the optimizer sees, from the gradient by QParams or Norm."""
     if isinstance(gradient, Norm):
         return dataclasses.replace(gradient, gamma=gradient.gamma * qparams.gamma)
     return dataclasses.replace(
@@ -167,7 +176,7 @@ def _half_range(qparams: QParams) -> jax.Array:
 
 
 def _without_fixed_steps(steps: Params) -> Params:
-    """The steps, none of what no gradient reaches: weight decay would shrink it."""
+    """The steps, 0 for parameters that no gradient reaches: weight decay would shrink them."""
     if "qparams" not in steps:
         return steps
     still = {group: steps[group] for group in _STILL if group in steps}
@@ -184,7 +193,7 @@ def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
 
     Args:
       params: after the step.
-      before: of the same structure, with positive scales.
+      before: the parameters before the step, of the same structure, with positive scales.
       least: the smallest share of a scale that a step may leave of it, in (0, 1].
 
     Returns:
@@ -211,8 +220,8 @@ def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
     if not 0 < least <= 1:
         raise ValueError(f"least is {least}, expected a number in (0, 1]")
     wanted = {"qparams": params.get("qparams", before.get("qparams", ()))}
-    for known in (params, before):
-        check_params(known, wanted)
+    for checked in (params, before):
+        check_params(checked, wanted)
 
     def bounded(qparams: QParams, former: QParams) -> QParams:
         scale = jnp.maximum(qparams.scale, former.scale * jnp.float32(least))
@@ -230,8 +239,8 @@ def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
             deviation=former.deviation,
         )
 
-    known = before["norms"]
-    norms = {name: norm_bounded(norm, known[name]) for name, norm in params["norms"].items()}
+    old_norms = before["norms"]
+    norms = {name: norm_bounded(norm, old_norms[name]) for name, norm in params["norms"].items()}
     return {**params, "qparams": qparams, "norms": norms}
 
 

@@ -30,8 +30,8 @@ def bias_correct(
     layers before it corrected, so that the examples run once for each layer.
 
     Args:
-      model: from `prepare`.
-      params: from `calibrate`.
+      model: the model, from `prepare`.
+      params: the parameters, from `calibrate`.
       batches: examples, as for `calibrate`.
       allow_nan: takes examples with NaN or infinities.
 
@@ -70,7 +70,8 @@ class _Added(NamedTuple):
     Args:
       output: the sum, in the float graph.
       tensor: the constant.
-      recipe: of a bias in the unit of an accumulator; None for a constant with a scale of its own.
+      recipe: the recipe of a bias in the unit of an accumulator; None for a constant with a scale
+        of its own.
     """
 
     output: str
@@ -140,7 +141,7 @@ def _mean_error(
 
 
 def _mean_by_value(difference: jax.Array, constant: jax.Array) -> jax.Array:
-    """The mean of what each value of a constant is added to, in its shape."""
+    """The mean of the differences that each value of a constant is added to, in its shape."""
     if difference.ndim > constant.ndim:  # of a batch in front
         difference = difference.mean(0)
     axes = tuple(axis for axis, size in enumerate(constant.shape) if size == 1)

@@ -32,9 +32,9 @@ def with_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Arra
     move only the ends of its range.
 
     Args:
-      model: from `prepare`.
-      params: with the bits that are to change.
-      bits: by tensor name.
+      model: the model, from `prepare`.
+      params: the parameters, with the bits that are to change.
+      bits: the bits, by tensor name.
 
     Raises:
       TypeError: the bits are not by tensor name.
@@ -132,7 +132,8 @@ def allocate_bits(
     Args:
       scores: for each tensor, the growth of the loss by its possible bits, as from `sensitivity`.
       budget: the largest sum of costs.
-      cost: of a tensor with that many bits; for memory, the product of its size and its bits.
+      cost: the cost of a tensor with that many bits; for memory, the product of its size and its
+        bits.
 
     Returns:
       Bits by tensor.
@@ -163,7 +164,7 @@ def pareto(
 
     Args:
       scores: for each tensor, the growth of the loss by its possible bits, as from `sensitivity`.
-      cost: of a tensor with that many bits.
+      cost: the cost of a tensor with that many bits.
       points: how many to keep after each tensor, spread over the costs: exact where there are
         fewer, else close.
 

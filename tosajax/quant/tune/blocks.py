@@ -1,4 +1,4 @@
-"""Block: a part of a model that learns to give what it gives in floats."""
+"""Block: a part of a model that is trained to reproduce its float outputs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Rows(NamedTuple):
       integers: the inputs that the quantized blocks before it give.
       floats: the inputs that the float graph has.
       wanted: the outputs of the float graph.
-      weights: of each element of the outputs.
+      weights: the weights of each element of the outputs.
     """
 
     integers: tuple[jax.Array, ...]
@@ -241,7 +241,7 @@ def _regularizer(rounding: dict[str, jax.Array], share: jax.Array) -> jax.Array:
     """The mean distance of soft steps from 0 and 1, from 0 to 1; none at first.
 
     Args:
-      share: of all steps, that were made.
+      share: the share of all steps that were made.
     """
     remaining = jnp.clip((1 - share) / (1 - _FREE), 0.0, 1.0)
     power = _LAST_POWER + (_FIRST_POWER - _LAST_POWER) * remaining

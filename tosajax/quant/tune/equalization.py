@@ -28,7 +28,7 @@ def equalize(
     sum of attention over values.
 
     Args:
-      model: from `prepare`.
+      model: the model, from `prepare`.
       values: constants of the float graph by name; by default its own.
       passes: over all pairs of layers.
 
@@ -70,16 +70,17 @@ def smooth(
 ) -> _Values:
     """Moves the range of large channels of activations to the weights that read them.
 
-    Each channel is divided by its largest magnitude to the power of `strength`, over that of its
-    weights to the power of the rest ("SmoothQuant: Accurate and Efficient Post-Training
-    Quantization for Large Language Models", Xiao et al., 2023), wherever the factors of a layer
-    norm, or a layer as in `equalize`, can divide them.
+    Each channel is divided by max|x| ** strength / max|w| ** (1 - strength), of its activations x
+    and its weights w ("SmoothQuant: Accurate and Efficient Post-Training Quantization for Large
+    Language Models", Xiao et al., 2023), wherever the factors of a layer norm, or a layer as in
+    `equalize`, can divide them.
 
     Args:
-      model: from `prepare`.
+      model: the model, from `prepare`.
       batches: examples, as for `calibrate`.
       values: constants of the float graph by name; by default its own.
-      strength: in [0, 1]: 0 leaves the weights of all channels alike, 1 the activations.
+      strength: the exponent of activations, in [0, 1]: 0 makes the weights of all channels equally
+        large, 1 the activations.
       allow_nan: takes examples with NaN or infinities.
 
     Returns:
@@ -133,7 +134,7 @@ def _ranges(
     scalings: Sequence[Scaling],
     batches: Sequence[Sequence[jax.Array | QTensor]],
 ) -> dict[str, jax.Array]:
-    """The largest magnitude of each index of the last axis of what scalings read."""
+    """The largest magnitude of each index of the last axis of the tensors that scalings read."""
     names = list(dict.fromkeys(read.tensor for s in scalings for read in s.reads))
     if not names:
         return {}

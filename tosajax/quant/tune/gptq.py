@@ -40,16 +40,17 @@ def gptq(
 ) -> Params:
     """Rounds the weights of MATMUL and CONV2D for the outputs of their layer, without gradients.
 
-    The weights of an input are rounded together, the largest inputs first, and the other weights
-    move to make up for their error as well as the examples allow ("GPTQ: Accurate Post-Training
-    Quantization for Generative Pre-trained Transformers", Frantar et al., 2023). Layers see the
-    integers of the blocks before theirs, which are done; for blocks see `reconstruct`.
+    The weights of an input are rounded together, the largest inputs first, and the weights that are
+    not rounded yet move to make up for their error as well as the examples allow ("GPTQ: Accurate
+    Post-Training Quantization for Generative Pre-trained Transformers", Frantar et al., 2023).
+    Layers see the integers of the blocks before theirs, which are done; for blocks see
+    `reconstruct`.
 
     Args:
-      model: from `prepare`, of integers.
-      params: from `calibrate`.
+      model: the model, from `prepare`, of integers.
+      params: the parameters, from `calibrate`.
       batches: examples, as for `calibrate`.
-      names: of the weights; by default all constants of MATMUL and CONV2D.
+      names: the names of the weights; by default all constants of MATMUL and CONV2D.
       damping: added to the mean squares of inputs, as a share of their mean; positive.
       allow_nan: takes examples with NaN or infinities.
       progress: show a bar of blocks on a terminal.
@@ -99,7 +100,7 @@ def gptq(
 
 
 class _Layer(NamedTuple):
-    """A product of rows by a constant: its node, what it reads, and the constant."""
+    """A product of rows by a constant: its node, its input, and the constant."""
 
     node: Node
     input: str
@@ -220,7 +221,7 @@ def round_in_order(
 
     Args:
       weights: float64 (inputs, outputs).
-      quantize: of the number of a row and its values, the rounded values.
+      quantize: (row number, values) -> rounded values.
       moments: float64 (inputs, inputs): sums of products of inputs.
       damping: see `gptq`.
     """

@@ -29,8 +29,8 @@ def with_rules(
     scale before, and weights their values.
 
     Args:
-      model: from `prepare`, of integers.
-      params: of the model, trained or not.
+      model: the model, from `prepare`, of integers.
+      params: the parameters of the model, trained or not.
       rules: these win over the rules of the model.
 
     Raises:

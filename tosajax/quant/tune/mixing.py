@@ -36,9 +36,9 @@ class BitChoice:
     """Bits of tensors.
 
     Args:
-      bits: by tensor.
+      bits: the bits, by tensor.
       cost: the sum over all tensors.
-      loss: with fake quantization.
+      loss: the loss with fake quantization.
 
     Example:
       >>> from tosajax import quant
@@ -59,11 +59,23 @@ class MixedPrecision:
     """The result of `mixed_precision`.
 
     Args:
-      model: with the types of the choice.
-      params: of it.
-      choice: that was made.
-      loss: of this model, on its integers.
-      front: the choices that none of those tried beats in both cost and loss, cheapest first.
+      model: the model, with the types of the choice.
+      params: the model's parameters.
+      choice: the chosen bits of each tensor, with their cost and loss.
+      loss: the loss of this model, on its integers.
+      front: the choices tried that no other beats in both cost and loss, cheapest first.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> print(quant.mixed_precision(model, params, example, budget=32))
+      MixedPrecision(tensors 1 of 8 bits, cost 32, loss 0.00104)
+                  cost         loss
+                    16       0.0564
+                    32      0.00104 <
     """
 
     model: QModel
@@ -142,21 +154,21 @@ def mixed_precision(
 ) -> MixedPrecision:
     """Chooses the bits of each weight and each activation, for the least loss within a cost.
 
-    One program with fake quantization finds what each number of bits of one tensor does to the
-    loss, all others as they are. Of the choices that are best by the sum of these losses, some are
-    tried as a whole; the best within the budget is made, and measured on integers.
+    One program with fake quantization measures the loss for each number of bits of one tensor, all
+    others as they are. Of the choices that are best by the sum of these losses, some are tried as a
+    whole; the best within the budget is made, and measured on integers.
 
     Args:
-      model: from `prepare`, of integers.
-      params: of it, trained or not.
+      model: the model, from `prepare`, of integers.
+      params: the model's parameters, trained or not.
       inputs: examples, as for `QModel.apply`.
       budget: the largest cost of all tensors together.
-      weight_bits: to choose from, 2 to 8.
-      activation_bits: to choose from, 2 to 16: up to 8 in INT8, else in INT16. Inputs and outputs
-        of the graph keep theirs.
-      cost: of a tensor with that many bits; by default `storage_cost(model)`.
-      loss: of the outputs of `QModel.apply`. By default the mean squared difference from the
-        outputs of the float graph.
+      weight_bits: the bits to choose from, 2 to 8.
+      activation_bits: the bits to choose from, 2 to 16: up to 8 in INT8, else in INT16. Inputs and
+        outputs of the graph keep theirs.
+      cost: the cost of a tensor with that many bits; by default `storage_cost(model)`.
+      loss: the loss of the outputs of `QModel.apply`. By default the mean squared difference from
+        the outputs of the float graph.
       points: choices that are tried as a whole.
       allow_nan: takes examples with NaN or infinities.
       progress: show a bar of tensors on a terminal.
@@ -177,8 +189,8 @@ def mixed_precision(
       >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
       >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
       >>> params = quant.calibrate(model, [example])
-      >>> found = quant.mixed_precision(model, params, example, budget=60)
-      >>> found.choice.cost <= 60
+      >>> mixed = quant.mixed_precision(model, params, example, budget=60)
+      >>> mixed.choice.cost <= 60
       True
     """
     message = "mixed_precision of a model that is not of integers from a float graph"

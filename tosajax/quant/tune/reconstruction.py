@@ -56,22 +56,23 @@ def reconstruct(
     `pip install 'tosajax[train]'`; no labels.
 
     Args:
-      model: from `prepare`, of integers.
-      params: from `calibrate`.
+      model: the model, from `prepare`, of integers.
+      params: the parameters, from `calibrate`.
       batches: examples, as for `calibrate`; used in turn. The values of one tensor between blocks
         are held for all of them.
       ends: the last tensors of blocks, in order. By default each tensor that all of the graph
         after it depends on alone ends one with weights: a residual block, or a layer of a chain.
-      steps: of the optimizer, for each block, one batch each.
+      steps: the steps of the optimizer, for each block, one batch each.
       drop: the share of activations that are not rounded while a block learns, in [0, 1); of QDrop,
         which has 0.5.
       regularizer: how strongly weights are drawn to integers, beside an error that is 1 at the
         start; 0: they are at integers.
-      loss: of the outputs of `QModel.apply`: elements of the outputs of a block count by the square
-        of its gradient, in floats, as in BRECQ. By default all count alike.
-      optimizer: of optax, of the rounding, and of scales and zero points as `relative` gives them;
-        Adam by default, with rates that fall from 0.03, and from 0.003 for scales, to 0.
-      seed: of what is dropped.
+      loss: the loss of the outputs of `QModel.apply`: elements of the outputs of a block count by
+        the square of its gradient, in floats, as in BRECQ. By default all count alike.
+      optimizer: an optimizer of optax for the rounding, and for scales and zero points as
+        `relative` gives them; Adam by default, with rates that fall from 0.03, and from 0.003 for
+        scales, to 0.
+      seed: the seed of the choice of dropped activations.
       allow_nan: takes examples with NaN or infinities.
       progress: show a bar of blocks on a terminal.
 

@@ -40,11 +40,11 @@ def learned_rounding(
     2020), but through the whole graph and its integers. Needs `pip install 'tosajax[train]'`.
 
     Args:
-      model: from `prepare`.
-      params: from `calibrate`.
+      model: the model, from `prepare`.
+      params: the parameters, from `calibrate`.
       batches: examples, as for `calibrate`; used in turn.
-      steps: of the optimizer, one batch each.
-      optimizer: of optax; Adam with a rate that falls from 0.01 to 0 by default.
+      steps: the steps of the optimizer, one batch each.
+      optimizer: an optimizer of optax; Adam with a rate that falls from 0.01 to 0 by default.
       allow_nan: takes examples with NaN or infinities.
       progress: show a bar of steps, with the rate, on a terminal; step one compiles.
 

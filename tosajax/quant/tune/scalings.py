@@ -19,8 +19,8 @@ class Constant(NamedTuple):
     """A constant, and the channels of a scaling along some of its axes.
 
     Args:
-      name: of the constant.
-      axes: with the channels.
+      name: the constant's name.
+      axes: the axes with the channels.
       channels: int, for each index of these axes, the last fastest: the number of the channel.
     """
 
@@ -50,9 +50,9 @@ class Scaling(NamedTuple):
 
     Args:
       size: how many channels.
-      divided: constants by which they can be divided: first that of a product, then biases.
+      divided: constants by which they can be divided: first the constant of a product, then biases.
       multiplied: constants of the products that read them.
-      reads: what these products read.
+      reads: the tensors that these products read.
     """
 
     size: int
@@ -155,7 +155,7 @@ class _Walk:
     """Goes from a tensor to all that reads it, and collects the constants of a scaling.
 
     Args:
-      graph: of floats.
+      graph: the graph of floats.
       readers: the nodes that read each tensor.
       start: the constants that are known.
     """
@@ -173,7 +173,7 @@ class _Walk:
         """Whether every reader of a tensor undoes its scaling, or passes it on.
 
         Args:
-          name: of the tensor.
+          name: the tensor's name.
           channels: int, of its shape: the channel of each element.
         """
         readers = self.readers.get(name, [])

@@ -35,12 +35,12 @@ def sensitivity(
     """Measures, or estimates, how much the loss grows with fewer bits of one tensor.
 
     Args:
-      model: from `prepare`, with its parameters.
+      model: the model, from `prepare`, with its parameters.
       inputs: examples, as for `QModel.apply`.
-      bits: to try; a tensor leaves out more bits than its type has.
-      loss: of the outputs of `QModel.apply`. For "fisher" it returns one value an example, so that
-        labels it closes over have the examples on the first axis. By default the mean squared
-        difference from the outputs of the float graph.
+      bits: the bits to try; a tensor leaves out more bits than its type has.
+      loss: the loss of the outputs of `QModel.apply`. For "fisher" it returns one value an example,
+        so that labels it closes over have the examples on the first axis. By default the mean
+        squared difference from the outputs of the float graph.
       metric: "loss", the loss of the integer graph with one tensor changed, minus the loss
         before: one program for all; "hessian", half of d H d for the change d of the weights and
         the Hessian H of the float graph's loss; "fisher", the same with the squared gradients of

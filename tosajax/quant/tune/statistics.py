@@ -31,10 +31,10 @@ def estimate_norms(
     all batches. Needs `batch_norms` in `prepare`.
 
     Args:
-      model: from `prepare`.
-      params: from `calibrate`, trained or not.
+      model: the model, from `prepare`.
+      params: the parameters, from `calibrate`, trained or not.
       batches: examples, as for `calibrate`; large ones, as each is normalized by itself.
-      mode: as for `QModel.apply`.
+      mode: the mode, as for `QModel.apply`.
       allow_nan: takes examples with NaN or infinities.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Walk: goes through a model block by block, with what each block is given."""
+"""Walk: goes through a model block by block, with the inputs and outputs of each block."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Walk:
     """The blocks of a model, and the values of examples before the next one.
 
     Args:
-      model: from `prepare`, of integers.
-      params: of it.
+      model: the model, from `prepare`, of integers.
+      params: the model's parameters.
       batches: examples, as inputs of the float graph.
       ends: the last tensors of blocks; see `reconstruct`.
 
