@@ -81,15 +81,20 @@ class Builder:
         return self._add(Tensor(name, dtype, tuple(shape)))
 
     @_whole
-    def const(self, values: ArrayLike, dtype: DType, *, name: str | None = None) -> Tensor:
+    def const(self, values: Any, dtype: DType, *, name: str | None = None) -> Tensor:
         """Adds a CONST.
 
+        Args:
+          values: an array, or numbers in lists; a BlockScaled for a block-scaled type.
+          dtype: the element type.
+          name: the output's name.
+
         Raises:
-          ValueError: a value does not fit an integer type.
+          ValueError: a value does not fit an integer type, or a block-scaled one.
         """
         check_type("dtype", dtype, DType, "a DType")
-        array = to_storage(values, dtype)
-        return self._node_of(Tensor(name or self._fresh("const"), dtype, array.shape, array))
+        stored = to_storage(values, dtype)
+        return self._node_of(Tensor(name or self._fresh("const"), dtype, stored.shape, stored))
 
     @_whole
     def const_shape(self, values: Sequence[int], *, name: str | None = None) -> Tensor:

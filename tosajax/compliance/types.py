@@ -31,7 +31,7 @@ def float_type(dtype: np.dtype) -> DType:
       TypeError: no element type has this storage.
     """
     for candidate in DType:
-        if candidate.is_float and candidate.storage == dtype:
+        if candidate.is_float and candidate.block is None and candidate.storage == dtype:
             return candidate
     raise TypeError(f"{dtype.name} is not a float type of TOSA")
 

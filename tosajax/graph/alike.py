@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tosajax import spec
-from tosajax.graph.model import Graph, Node, Tensor
+from tosajax.graph.model import Graph, Node, Tensor, same_values
 
 
 def difference(first: Graph, second: Graph) -> str | None:
@@ -135,7 +135,7 @@ def _of_tensors(one: Tensor, other: Tensor) -> Iterator[str]:
         yield f"{one.name!r} is {one}, and {other.name!r} is {other} in the second"
     elif one.variable != other.variable:
         yield f"{one.name!r} is of variable {one.variable!r}, in the second of {other.variable!r}"
-    elif _bits(one.values) != _bits(other.values):
+    elif not same_values(one, other):
         yield f"the values of {one.name!r} and {other.name!r} differ"
 
 

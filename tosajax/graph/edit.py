@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
-
-import numpy as np
-from numpy.typing import ArrayLike
+from typing import Any
 
 from tosajax import spec
-from tosajax.dtypes import DType
+from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.locations import matches
 
@@ -26,10 +24,10 @@ class Draft:
         self.tensors = dict(graph.tensors)
         self.nodes: list[Node] = []
 
-    def const(self, name: str, values: ArrayLike, dtype: DType) -> str:
+    def const(self, name: str, values: Any, dtype: DType) -> str:
         """Adds a CONST and returns its name: `name`, or a similar one if it is taken."""
-        array = np.asarray(values)
-        tensor = self._add(Tensor(unused(name, self.tensors), dtype, array.shape, array))
+        stored = to_storage(values, dtype)
+        tensor = self._add(Tensor(unused(name, self.tensors), dtype, stored.shape, stored))
         self.nodes.append(Node("CONST", (), (tensor,)))
         return tensor
 

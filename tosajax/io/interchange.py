@@ -32,6 +32,7 @@ from tosajax.io.attributes import (
     read_dtype,
     write_attributes,
 )
+from tosajax.io.expressible import check_types
 from tosajax.io.versions import WRITTEN
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.spec import VarType
@@ -40,6 +41,7 @@ _ACCESSES = ("VARIABLE_READ", "VARIABLE_WRITE")
 _DEEPEST = spec.LEVELS["none"].MAX_NESTING
 _MOST_GRAPHS = 4096  # visits of a walk, which grow exponentially where regions share regions
 _EMPTY = np.empty(0, np.uint8)
+_TYPES = frozenset(dtype for dtype in DType if dtype.block is None)
 
 
 def read_graph(root: Mapping[str, Any], file: memoryview, source: Source) -> Graph:
@@ -356,8 +358,10 @@ def write_graph(graph: Graph) -> dict[str, Any]:
     """Converts a graph to the nested form of a file, the inverse of `read_graph`.
 
     Raises:
+      UnsupportedError: files have no tensors of one of its types.
       ValueError: the graph has something that a file cannot store.
     """
+    check_types(graph, _TYPES, "a TOSA file")
     regions: dict[str, Graph] = {}
     for part in graph.walk():
         if regions.setdefault(part.name, part) != part:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax.block_scaled import BlockScaled
 from tosajax.fixedpoint import _x64
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.kernels import kernels
@@ -104,7 +105,7 @@ def _exact(x: Any) -> Any:
 
 
 def _wrap(x: Any) -> Any:
-    if isinstance(x, QTensor):
+    if isinstance(x, QTensor | BlockScaled):
         return x
     if jnp.issubdtype(x.dtype, jnp.integer):
         is_int48 = isinstance(x, np.ndarray) and x.dtype.itemsize == 8

@@ -8,7 +8,7 @@ a program runs only if it holds no operations except the operations of lowered g
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,8 @@ from jax.extend.mlir import deserialize_portable_artifact, ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
 
-from tosajax.graph import DYNAMIC
+from tosajax.dtypes import Part
+from tosajax.graph import DYNAMIC, Tensor
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.runtime.batching import of_a_batch, of_a_call
 from tosajax.runtime.saved_file import Manifest
@@ -138,7 +139,12 @@ def _tensor_type(described: tuple[np.dtype, tuple[int, ...]]) -> ir.Type:
 def _layout(exported: jax.export.Exported, manifest: Manifest) -> Layout:
     """The arrays that belong to the program; checks its arguments and results by the manifest."""
     batch, leaves = manifest.batch, 2 * len(manifest.variables)
-    inputs, outputs = manifest.inputs, manifest.outputs
+    inputs = [
+        Part(part.dtype, of_a_call(part.shape, batch) if carried else part.shape)
+        for tensor, carried in zip(manifest.inputs, batch.carries, strict=True)
+        for part in tensor.dtype.parts(tensor.shape or ())
+    ]
+    outputs = [part for t in manifest.outputs for part in t.dtype.parts(t.shape or ())]
     others = exported.in_tree.num_leaves - leaves - len(inputs)
     arguments = ([0] * others, [0] * leaves, *(0 for _ in inputs)), {}
     _expect(exported.in_tree == jax.tree.structure(arguments), "its arguments are others")
@@ -150,17 +156,22 @@ def _layout(exported: jax.export.Exported, manifest: Manifest) -> Layout:
     _expect(given[:leaves] == state, "its variables change their types")
     are_flags = all(d == np.bool_ for d, _ in given[leaves : leaves + flags])
     _expect(are_flags, "its flags are not bool")
-    for tensor, found, carried in zip(inputs, taken[others + leaves :], batch.carries, strict=True):
-        shape = of_a_call(tensor.shape or (), batch) if carried else tensor.shape
-        _expect(
-            (found,) == tensor.dtype.parts(shape or ()), f"it takes {found} for {tensor.name!r}"
-        )
-    for tensor, (dtype, shape) in zip(outputs, given[leaves + flags :], strict=True):
-        found = dtype, of_a_batch(shape, batch)
-        wanted = tensor.dtype.parts(tensor.shape or ())
-        _expect((found,) == wanted, f"it gives {found} for {tensor.name!r}")
+    for name, part, array in zip(
+        _names(manifest.inputs), inputs, taken[others + leaves :], strict=True
+    ):
+        _expect(array == part, f"it takes {array} for {name!r}")
+    for name, part, (dtype, shape) in zip(
+        _names(manifest.outputs), outputs, given[leaves + flags :], strict=True
+    ):
+        array = dtype, of_a_batch(shape, batch)
+        _expect(array == part, f"it gives {array} for {name!r}")
     _expect(all(DYNAMIC not in shape for _, shape in (*constants, *state)), "a constant is open")
     return Layout(constants, [(d, tuple(of_a_batch(s, batch))) for d, s in state])
+
+
+def _names(tensors: Sequence[Tensor]) -> list[str]:
+    """The names of the tensors' arrays, in the order of `flat`."""
+    return [name for tensor in tensors for name in tensor.dtype.names(tensor.name)]
 
 
 def _described(aval: Any) -> tuple[np.dtype, tuple[int, ...]]:

@@ -18,6 +18,7 @@ import numpy as np
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Node, Tensor
+from tosajax.io.expressible import check_types
 from tosajax.io.mlir.dense import dense, number
 from tosajax.io.mlir.locations import Location, quoted, written
 from tosajax.io.mlir.names import Names
@@ -25,6 +26,7 @@ from tosajax.io.mlir.reduced import MOST_DIMS
 from tosajax.io.mlir.types import NAMES
 from tosajax.spec import REQUIRED, Argument, Form, VarType
 
+_TYPES = {*NAMES, DType.SHAPE}
 _LEGAL = re.compile(r"[0-9]+|[A-Za-z$._-][A-Za-z0-9$._-]*")
 _OTHER = re.compile(r"[^A-Za-z0-9$._-]")
 _MOST_GRAPHS = 4096  # a graph named by several nodes is written once for each
@@ -47,6 +49,7 @@ def to_text(graph: Graph, *, keep_names: bool = False) -> str:
       keep_names: whether locations store all names, for bytecode, which lacks the names of values.
     """
     parts = _by_name(graph)
+    check_types(graph, _TYPES, "MLIR's dialect of TOSA 1.0")
     _check_accesses(parts.values())
     lines = [
         '"builtin.module"() ({',
