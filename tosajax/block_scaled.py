@@ -65,7 +65,7 @@ class BlockScaled:
 
     @property
     def fault(self) -> str:
-        """Why not each block has one scale; "" if each has."""
+        """Why the scales do not fit the values; "" if each block has one."""
         *outer, inner = self.shape or (0,)
         if not self.shape or inner % self.block:
             return (
@@ -73,8 +73,8 @@ class BlockScaled:
                 f"{self.block}"
             )
         expected = (*outer, inner // self.block)
-        found = tuple(self.scales.shape)
-        return "" if found == expected else f"scales have shape {found}, expected {expected}"
+        shape = tuple(self.scales.shape)
+        return "" if shape == expected else f"scales have shape {shape}, expected {expected}"
 
     def reshape(self, shape: Sequence[int]) -> BlockScaled:
         """The same elements in another shape of whole blocks.

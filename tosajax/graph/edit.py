@@ -67,11 +67,11 @@ def rewritten(graph: Graph, where: str | None, kind: str, change: Change) -> Gra
       ValueError: no node of the kind matches `where`, or no matching one can be changed.
     """
     refused: list[str] = []
-    found, count = in_all_parts(graph, lambda part: _changed(part, where, change, refused))
+    changed, count = in_all_parts(graph, lambda part: _changed(part, where, change, refused))
     if not count:
         place = f" matches {where!r}" if where is not None else ""
         raise ValueError(refused[0] if refused else f"no {kind} of graph {graph.name!r}{place}")
-    return found
+    return changed
 
 
 def unused(name: str, taken: Collection[str]) -> str:

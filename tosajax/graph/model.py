@@ -260,8 +260,8 @@ class Quantization:
                 f"scale is {_some(self.scale)}, expected positive finite numbers of float32"
             )
         if len(self.zero_point) not in (1, len(self.scale)):
-            found = f"{len(self.zero_point)} zero points of {len(self.scale)} scales"
-            raise ValueError(f"{found}, expected one or as many")
+            message = f"{len(self.zero_point)} zero points of {len(self.scale)} scales"
+            raise ValueError(f"{message}, expected one or as many")
         if len(self.scale) > 1 and not self.axes:
             raise ValueError(f"{len(self.scale)} scales, expected the axes of their channels")
         if list(self.axes) != sorted({*self.axes}):
@@ -291,8 +291,8 @@ class Quantization:
         return f"Quantization({self})"
 
     def __str__(self) -> str:
-        if found := self.of_all:
-            return f"scale {found[0]:.9g}, zero point {found[1]}"
+        if pair := self.of_all:
+            return f"scale {pair[0]:.9g}, zero point {pair[1]}"
         low, high = min(self.scale), max(self.scale)
         zeros = sorted({*self.zero_point})
         zero = f"zero point {zeros[0]}" if len(zeros) == 1 else f"zero points {_some(zeros)}"
@@ -517,14 +517,14 @@ def declared_variables(graph: Graph) -> dict[str, tuple[Tensor, ...]]:
       >>> list(declared_variables(b.graph([b.read("count", tosajax.DType.INT32, (2,))])))
       ['count']
     """
-    found: dict[str, tuple[Tensor, ...]] = {}
+    declared: dict[str, tuple[Tensor, ...]] = {}
     for part in graph.walk():
         for node in part.nodes:
             if node.op == "VARIABLE":
                 name = node.attributes.get("name", "")
                 tensors = (part.tensors[n] for n in node.outputs if n in part.tensors)
-                found[name] = (*found.get(name, ()), *tensors)
-    return found
+                declared[name] = (*declared.get(name, ()), *tensors)
+    return declared
 
 
 def _some(numbers: Sequence[Any]) -> str:

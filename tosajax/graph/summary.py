@@ -59,23 +59,23 @@ def facts(graph: Graph) -> list[tuple[str, str]]:
     operators = Counter(node.op for part in graph.walk() for node in part.nodes)
     counts = [f"{count} {op}" for op, count in operators.most_common()]
     held = sum(_held(t) for part in graph.walk() for t in part.tensors.values())
-    found = [
+    pairs = [
         ("inputs", html.listed([f"{t.name}: {t}" for t in graph.input_tensors])),
         ("outputs", html.listed([f"{t.name}: {t}" for t in graph.output_tensors])),
         ("nodes", f"{sum(operators.values()):,}: {html.listed(counts, 12)}"),
         ("constants", html.counted(held, "byte")),
     ]
     if graph.subgraphs:
-        found.append(("subgraphs", html.listed(list(graph.subgraphs))))
+        pairs.append(("subgraphs", html.listed(list(graph.subgraphs))))
     source = graph.source
     if source.producer or source.version:
-        made = f"{source.format} {source.version} {source.producer}"
-        found.append(("made by", html.shortened(made, 120)))
+        producer = f"{source.format} {source.version} {source.producer}"
+        pairs.append(("made by", html.shortened(producer, 120)))
     if source.rewrites:
-        found.append(("rewritten", html.listed([str(rewrite) for rewrite in source.rewrites])))
+        pairs.append(("rewritten", html.listed([str(rewrite) for rewrite in source.rewrites])))
     if source.agreement:
-        found.append(("agreement", html.listed([str(each) for each in source.agreement])))
-    return [(term, html.wrappable(text)) for term, text in found]
+        pairs.append(("agreement", html.listed([str(each) for each in source.agreement])))
+    return [(term, html.wrappable(text)) for term, text in pairs]
 
 
 def node_table(graph: Graph) -> tuple[list[str], list[list[object]]]:
@@ -99,5 +99,5 @@ def _held(tensor: Tensor) -> int:
 
 
 def _types_of(node: Node, graph: Graph) -> str:
-    known = [graph.tensors[name] for name in node.outputs if name in graph.tensors]
-    return html.listed([str(tensor) for tensor in known])
+    outputs = [graph.tensors[name] for name in node.outputs if name in graph.tensors]
+    return html.listed([str(tensor) for tensor in outputs])

@@ -86,8 +86,8 @@ def _only_block(region: Mapping[str, Any]) -> Mapping[str, Any]:
     if not blocks:
         raise FormatError(f"region {region['name']!r} has no block")
     if len(blocks) > 1:
-        found = f"region {region['name']!r} has {len(blocks)} blocks"
-        raise UnsupportedError(f"{found}, expected one")
+        message = f"region {region['name']!r} has {len(blocks)} blocks"
+        raise UnsupportedError(f"{message}, expected one")
     return blocks[0]
 
 
@@ -250,9 +250,9 @@ def _operator_name(fields: Mapping[str, Any]) -> str:
     if name == "IDENTITY" and schema.OP.name_of(table) in _ACCESSES:
         return str(schema.OP.name_of(table))
     if table != op:
-        found = schema.ATTRIBUTE_TYPE.name_of(table) or f"of unknown type {table}"
+        stated = schema.ATTRIBUTE_TYPE.name_of(table) or f"of unknown type {table}"
         wanted = schema.ATTRIBUTE_TYPE.name_of(op)
-        raise FormatError(f"the attribute table is {found}, expected {wanted}")
+        raise FormatError(f"the attribute table is {stated}, expected {wanted}")
     return name
 
 
@@ -261,13 +261,13 @@ def _operator_name(fields: Mapping[str, Any]) -> str:
 
 def _declare_variables(graphs: Mapping[str, Graph]) -> dict[str, Graph]:
     """Adds a VARIABLE node at the head of the first graph that declares the variable."""
-    known: dict[str, Tensor] = {}
+    firsts: dict[str, Tensor] = {}
     declared: dict[str, Graph] = {}
     for key, graph in graphs.items():
         written = {name for n in graph.nodes if n.op == "VARIABLE" for name in n.outputs}
         nodes = []
         for tensor in _variables(graph).values():
-            first = known.setdefault(str(tensor.variable), tensor)
+            first = firsts.setdefault(str(tensor.variable), tensor)
             if dataclasses.replace(tensor, name=first.name) != first:
                 raise FormatError(f"variable {tensor.variable!r} is declared twice, differently")
             if first is tensor and tensor.name not in written:
@@ -279,11 +279,12 @@ def _declare_variables(graphs: Mapping[str, Graph]) -> dict[str, Graph]:
 
 def _variables(graph: Graph) -> dict[str, Tensor]:
     """The variable tensors of a graph, by the variable's name."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for tensor in graph.tensors.values():
-        if tensor.variable is not None and found.setdefault(tensor.variable, tensor) is not tensor:
-            raise FormatError(f"variable {tensor.variable!r} has two tensors in {graph.name!r}")
-    return found
+        name = tensor.variable
+        if name is not None and tensors.setdefault(name, tensor) is not tensor:
+            raise FormatError(f"variable {name!r} has two tensors in {graph.name!r}")
+    return tensors
 
 
 def _declaration(tensor: Tensor) -> Node:
@@ -420,8 +421,8 @@ def _data(tensor: Tensor) -> bytes | None:
     if tensor.values is None:
         return None
     if tensor.values.shape != tensor.shape:
-        found = f"{tensor.name!r} has values of shape {tensor.values.shape}"
-        raise ValueError(f"{found}, expected {tensor.shape}")
+        message = f"{tensor.name!r} has values of shape {tensor.values.shape}"
+        raise ValueError(f"{message}, expected {tensor.shape}")
     return dtypes.pack(tensor.values, tensor.dtype)
 
 

@@ -59,11 +59,11 @@ def read(model: Path, content: memoryview | bytes) -> dict[int, np.ndarray] | No
     path = path_of(model)
     if not path.is_file():
         return None
-    found = load_arrays(path)
-    digest = found.pop(_MODULE, None)
+    arrays = load_arrays(path)
+    digest = arrays.pop(_MODULE, None)
     if digest is None or not np.array_equal(digest, _digest(content)):
         raise FormatError(f"{path} belongs to another content of {model.name}: save both again")
-    return dict(_constant(path, name, array) for name, array in found.items())
+    return dict(_constant(path, name, array) for name, array in arrays.items())
 
 
 def _constant(path: Path, name: str, array: np.ndarray) -> tuple[int, np.ndarray]:

@@ -109,9 +109,8 @@ def holds(
       is_unsigned: whether the graph reads the tensor as unsigned; see `graph.zero_points`.
       in_files: whether bf16 and fp8 may be given as bits, as in NumPy files.
     """
-    if dtype.block is not None:
-        return False
-    if found == dtype.storage or (in_files and holds_bits(found, dtype.storage)):
+    is_array = dtype.block is None
+    if is_array and (found == dtype.storage or (in_files and holds_bits(found, dtype.storage))):
         return True
     return is_unsigned and _may_be_unsigned(found, dtype)
 

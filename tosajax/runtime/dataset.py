@@ -188,8 +188,8 @@ def _typed(graph: Graph, tensor: Tensor, value: Any, clip: bool) -> Any:
         return unsigned_tensors(graph)
 
     is_real = tensor.dtype.is_integer and value.dtype.kind == "f"
-    if is_real and (known := graph.quantization.get(tensor.name)):
-        return integers_of(value, tensor, known, unsigned=tensor.name in unsigned(), clip=clip)
+    if is_real and (scale := graph.quantization.get(tensor.name)):
+        return integers_of(value, tensor, scale, unsigned=tensor.name in unsigned(), clip=clip)
     hint = ", or its scale (--input-quant, Graph.quantization)" if is_real else ""
     return typed(tensor, value, unsigned, in_files=True, hint=hint)
 

@@ -79,11 +79,11 @@ def differentiable(
     def fn(params: Mapping[str, Any], state: State, *inputs: Any) -> tuple[Any, Any]:
         exact = jax.tree.map(_exact, (params, state, inputs), is_leaf=_is_q)
         arrays = checked_inputs(graph, forms, *exact)
-        known = {name: Variable(_wrap(v.value), v.written) for name, v in state.items()}
+        variables = {name: Variable(_wrap(v.value), v.written) for name, v in state.items()}
         wrapped = {name: _wrap(value) for name, value in params.items()}
         pairs = zip(inputs, arrays, strict=True)
         operands = (x if isinstance(x, QTensor) else _wrap(array) for x, array in pairs)
-        state, _, outputs = program(wrapped, known, *operands)
+        state, _, outputs = program(wrapped, variables, *operands)
         return state, outputs
 
     def fn_without_state(params: Mapping[str, Any], *inputs: Any) -> Any:

@@ -334,10 +334,10 @@ class Executable:
             copies = (self.examples,)
             initial = jax.tree.map(lambda x: jnp.broadcast_to(x, copies + x.shape), initial)
         for name, variable in initial.items():
-            known = self.state.setdefault(name, variable)
-            found, wanted = (jax.tree.map(_described, v) for v in (known, variable))
-            if found != wanted:
-                raise ValueError(f"state has variable {name!r} as {found}, expected {wanted}")
+            current = self.state.setdefault(name, variable)
+            held, wanted = (jax.tree.map(_described, v) for v in (current, variable))
+            if held != wanted:
+                raise ValueError(f"state has variable {name!r} as {held}, expected {wanted}")
 
 
 def _with_arguments_of(

@@ -116,12 +116,12 @@ def _output_types(
 ) -> Sequence[DType]:
     """The output types; of an arbitrary row if no row fits, as validation then finds the fault."""
     name = operator.name
-    found = possible_output_types(name, tensors, attrs, graphs)
+    choices = possible_output_types(name, tensors, attrs, graphs)
     complete = len(tensors) >= len(operator.inputs)
-    if name == "CUSTOM" or (len(found) > 1 and complete):
+    if name == "CUSTOM" or (len(choices) > 1 and complete):
         wanted = "outputs" if name == "CUSTOM" else "attrs['out_type']"
         raise ValueError(f"{name}: the inputs leave the output type open: give {wanted}")
-    return (found or possible_output_types(name, (), attrs, graphs))[0]
+    return (choices or possible_output_types(name, (), attrs, graphs))[0]
 
 
 def _input(b: Builder, operator: Operator, position: int, value: Any, arrays: list[Any]) -> Tensor:
@@ -140,12 +140,12 @@ def _input(b: Builder, operator: Operator, position: int, value: Any, arrays: li
 def _integers(name: str, value: Any) -> list[int]:
     """The elements of a shape_t input, which must be known while it is traced."""
     try:
-        found = [index(v) for v in value]
+        numbers = [index(v) for v in value]
     except TypeError:
         raise TypeError(f"{name} is {shown(value)}, expected a list of integers") from None
-    if any(not -(1 << 63) <= v < 1 << 63 for v in found):
+    if any(not -(1 << 63) <= v < 1 << 63 for v in numbers):
         raise ValueError(f"{name} is {shown(value)}, expected integers of 64 bits")
-    return found
+    return numbers
 
 
 def _argument(operator: Operator, position: int) -> Argument | None:

@@ -137,8 +137,8 @@ def write(
     names: list[tuple[str, str]] = []
 
     def of_arrays(constants: list[jax.Array], state: list[jax.Array], *arrays: jax.Array):
-        known = _variables(list(variables), state)
-        after, flags, results = function(constants, known, *grouped(program.inputs, arrays))
+        before = _variables(list(variables), state)
+        after, flags, results = function(constants, before, *grouped(program.inputs, arrays))
         names[:] = flags
         return _leaves(after), list(flags.values()), flat(program.outputs, results)
 
@@ -241,8 +241,8 @@ def load_executable(
         raise FormatError(f"{path}: jax cannot read the program: {error}") from None
     here = jax.default_backend()
     if _PLATFORMS.get(here, {here}).isdisjoint(exported.platforms):
-        made = ", ".join(exported.platforms)
-        raise UnsupportedError(f"{path} is for {made}, and this is {here}")
+        platforms = ", ".join(exported.platforms)
+        raise UnsupportedError(f"{path} is for {platforms}, and this is {here}")
     try:
         layout = check_program(exported, manifest, allow)
         call = native_call(contents.graph, manifest, native)
@@ -269,8 +269,8 @@ def _arrays(data: bytes, layout: Layout) -> tuple[list[jax.Array], list[jax.Arra
 
 
 def _sized(tensor: Tensor, shape: Sequence[Any]) -> Tensor:
-    known = tuple(n if isinstance(n, int) else DYNAMIC for n in shape)
-    return Tensor(tensor.name, tensor.dtype, known)
+    sizes = tuple(n if isinstance(n, int) else DYNAMIC for n in shape)
+    return Tensor(tensor.name, tensor.dtype, sizes)
 
 
 def _leaves(state: State) -> list[jax.Array]:

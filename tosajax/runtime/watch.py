@@ -87,16 +87,16 @@ def activations(graph: Graph, pattern: str | None = None) -> tuple[str, ...]:
             fixed.update(node.outputs)
         elif node.op != "VARIABLE":
             names += node.outputs
-    found = [name for name in names if pattern is None or re.search(pattern, name)]
-    if pattern is not None and not found:
+    matching = [name for name in names if pattern is None or re.search(pattern, name)]
+    if pattern is not None and not matching:
         raise ValueError(f"no tensor of graph {graph.name!r} matches {pattern!r}")
-    return tuple(found)
+    return tuple(matching)
 
 
 def computed_outputs(graph: Graph) -> tuple[str, ...]:
     """The outputs of a graph that are neither inputs nor constants, without duplicates."""
-    known = {*graph.inputs, *(t.name for t in graph.output_tensors if t.values is not None)}
-    return tuple(name for name in dict.fromkeys(graph.outputs) if name not in known)
+    not_computed = {*graph.inputs, *(t.name for t in graph.output_tensors if t.values is not None)}
+    return tuple(name for name in dict.fromkeys(graph.outputs) if name not in not_computed)
 
 
 def takes_examples(tensor: Tensor) -> bool:

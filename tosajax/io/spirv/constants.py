@@ -71,8 +71,8 @@ class Constants:
 
     def type_of(self, id: int) -> DType | ArrayType | TensorType | None:
         """The type of a constant; None if the id is not a constant."""
-        found = self._known.get(id) or self._outside.get(id)
-        return found.type if found else None
+        constant = self._known.get(id) or self._outside.get(id)
+        return constant.type if constant else None
 
     def numbers(self, id: int) -> tuple[int, ...]:
         """The elements of a constant scalar or list, as unsigned integers.
@@ -154,8 +154,8 @@ class Constants:
         rest = _shape(whole)[1:]
         wanted = TensorType(_element(whole), rest) if rest else _element(whole)
         if self.type_of(id) != wanted:
-            found = describe(self.type_of(id))
-            raise FormatError(f"a part of {describe(whole)} is {found}, not {describe(wanted)}")
+            kind = describe(self.type_of(id))
+            raise FormatError(f"a part of {describe(whole)} is {kind}, not {describe(wanted)}")
         return self[id].values
 
 

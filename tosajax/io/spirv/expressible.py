@@ -71,8 +71,8 @@ def _refused(tensor: Tensor) -> str:
         return ""
     if not 0 < len(tensor.shape) <= MOST_DIMENSIONS:
         return f"tensors of rank {len(tensor.shape)}"
-    known = [dim for dim in tensor.shape if dim != DYNAMIC]
-    for dim in known:
+    sizes = [dim for dim in tensor.shape if dim != DYNAMIC]
+    for dim in sizes:
         if not 0 < dim < 1 << 32:
             return f"dimension of {dim}"
-    return "tensors with some open dimensions" if 0 < len(known) < len(tensor.shape) else ""
+    return "tensors with some open dimensions" if 0 < len(sizes) < len(tensor.shape) else ""
