@@ -61,8 +61,7 @@ LAYERS: dict[str, set[str]] = {
         *("ops", "report", "spec", "validation"),
     },
     "passes": {
-        *("arguments", "block_scaled", "checks", "dtypes", "graph", "lowering", "report", "spec"),
-        "validation",
+        *("arguments", "checks", "dtypes", "graph", "lowering", "report", "spec", "validation"),
     },
     "runtime": {
         *("arguments", "atomic", "block_scaled", "builder", "checks", "dtypes", "fixedpoint"),
