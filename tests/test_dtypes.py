@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from tosajax.dtypes import DType, pack, packed_size, unpack
+from tosajax.dtypes import DType, holds_bits, npy_type, pack, packed_size, unpack
 from tosajax.graph import Tensor
 
 INTEGERS = [DType.INT4, DType.INT8, DType.INT16, DType.INT32, DType.INT48]
@@ -246,6 +246,25 @@ def test_limits():
     assert DType.INT8.limits(unsigned=True) == (0, 255)
     with pytest.raises(TypeError, match="FP32 is not an integer type"):
         DType.FP32.limits()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [(DType.BF16, np.uint16), (DType.FP8E4M3, np.uint8), (DType.FP8E5M2, np.uint8)],
+)
+def test_bits_of_types_that_numpy_lacks(dtype: DType, bits: type):
+    assert npy_type(dtype.storage) == bits
+    size = np.dtype(bits).itemsize
+    assert holds_bits(np.dtype(bits), dtype.storage)
+    assert holds_bits(np.dtype(f"V{size}"), dtype.storage)
+    others = [DType.FP8E4M3.storage, DType.FP8E5M2.storage, np.int8, np.int16, np.uint32, "V4"]
+    assert not any(holds_bits(np.dtype(other), dtype.storage) for other in others)
+
+
+def test_types_of_numpy_are_no_bits():
+    assert npy_type(DType.FP16.storage) == np.float16
+    assert not holds_bits(np.dtype(np.uint16), DType.FP16.storage)
+    assert not holds_bits(np.dtype("V1"), DType.INT8.storage)
 
 
 @pytest.mark.parametrize("dtype", DType)

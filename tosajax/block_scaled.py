@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,16 +59,22 @@ class BlockScaled:
         Raises:
           ValueError: the innermost axis is not whole blocks, or the scales have another shape.
         """
+        if fault := self.fault:
+            raise ValueError(fault)
+        return self
+
+    @property
+    def fault(self) -> str:
+        """Why the scales do not fit the values; "" if each block has one."""
         *outer, inner = self.shape or (0,)
         if not self.shape or inner % self.block:
-            raise ValueError(
+            return (
                 f"values have shape {self.shape}, expected an innermost axis of blocks of "
                 f"{self.block}"
             )
         expected = (*outer, inner // self.block)
-        if tuple(self.scales.shape) != expected:
-            raise ValueError(f"scales have shape {tuple(self.scales.shape)}, expected {expected}")
-        return self
+        shape = tuple(self.scales.shape)
+        return "" if shape == expected else f"scales have shape {shape}, expected {expected}"
 
     def reshape(self, shape: Sequence[int]) -> BlockScaled:
         """The same elements in another shape of whole blocks.
@@ -92,6 +99,12 @@ class BlockScaled:
         values, scales = self.values.transpose(perms), self.scales.transpose(perms)
         return dataclasses.replace(self, values=values, scales=scales)
 
+    def exact(self) -> np.ndarray:
+        """The numbers, float64 [..., n]: each has all its bits."""
+        scales = np.repeat(np.asarray(self.scales).astype(np.float64), self.block, axis=-1)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.values).astype(np.float64) * scales
+
     def real(self) -> jax.Array:
         """The numbers, float32 [..., n]."""
         scales = jnp.repeat(jnp.asarray(self.scales).astype(jnp.float32), self.block, axis=-1)
@@ -110,3 +123,30 @@ class BlockScaled:
         )
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+
+# A value of a tensor.
+Value = Array | BlockScaled
+
+
+def arrays_of(value: Any) -> tuple[Any, ...]:
+    """The arrays of a value of any type; a list or number becomes an array."""
+    if isinstance(value, BlockScaled):
+        return value.values, value.scales
+    return (value if isinstance(value, jax.Array | np.ndarray) else np.asarray(value),)
+
+
+def described(value: Any) -> str:
+    """The types of a BlockScaled, or of another value, for messages."""
+    if isinstance(value, BlockScaled):
+        types = f"{value.values.dtype} in blocks of {value.block}, scales of {value.scales.dtype}"
+        return f"a BlockScaled of {types}"
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"an array, {value.dtype}{list(value.shape)}"
+    return f"of type {type(value).__name__}"
+
+
+def on_host(value: Any) -> Any:
+    """A value in NumPy arrays; lists and numbers become an array."""
+    is_tree = isinstance(value, BlockScaled)
+    return jax.tree.map(np.asarray, value) if is_tree else np.asarray(value)

@@ -81,15 +81,20 @@ class Builder:
         return self._add(Tensor(name, dtype, tuple(shape)))
 
     @_whole
-    def const(self, values: ArrayLike, dtype: DType, *, name: str | None = None) -> Tensor:
+    def const(self, values: Any, dtype: DType, *, name: str | None = None) -> Tensor:
         """Adds a CONST.
 
+        Args:
+          values: an array, or numbers in lists; a BlockScaled for a block-scaled type.
+          dtype: the element type.
+          name: the output's name.
+
         Raises:
-          ValueError: a value does not fit an integer type.
+          ValueError: a value does not fit an integer type, or a block-scaled one.
         """
         check_type("dtype", dtype, DType, "a DType")
-        array = to_storage(values, dtype)
-        return self._node_of(Tensor(name or self._fresh("const"), dtype, array.shape, array))
+        stored = to_storage(values, dtype)
+        return self._node_of(Tensor(name or self._fresh("const"), dtype, stored.shape, stored))
 
     @_whole
     def const_shape(self, values: Sequence[int], *, name: str | None = None) -> Tensor:
@@ -152,10 +157,10 @@ class Builder:
         attributes = {name: _as_tuple(value) for name, value in attributes.items()}
         dtypes = dtypes or self._output_types(op, inputs, attributes)
         names = names or self._fresh_names(op.lower(), len(dtypes))
-        for what, given in (("names", names), ("shapes", shapes)):
-            if given is not None and len(given) != len(dtypes):
+        for what, listed in (("names", names), ("shapes", shapes)):
+            if listed is not None and len(listed) != len(dtypes):
                 raise ValueError(
-                    f"{op} has {len(dtypes)} outputs, and there are {len(given)} {what}"
+                    f"{op} has {len(dtypes)} outputs, and there are {len(listed)} {what}"
                 )
         for name in names:
             self._check_new(name)
@@ -236,12 +241,14 @@ class Builder:
         self, op: str, inputs: Sequence[Tensor], attributes: Mapping[str, Any]
     ) -> Sequence[DType]:
         """The output types that the inputs determine; an error if they do not."""
-        found = possible_output_types(op, inputs, attributes, self._subgraphs)
-        if len(found) != 1:
-            self._refuse_operands(op, inputs, attributes, found)
-            given = ", ".join(str(t) for t in inputs)
-            raise ValueError(f"{op} of {given} has {len(found)} possible output types: give dtype=")
-        return found[0]
+        choices = possible_output_types(op, inputs, attributes, self._subgraphs)
+        if len(choices) != 1:
+            self._refuse_operands(op, inputs, attributes, choices)
+            operands = ", ".join(str(t) for t in inputs)
+            raise ValueError(
+                f"{op} of {operands} has {len(choices)} possible output types: give dtype="
+            )
+        return choices[0]
 
     def _output_shapes(self, node: Node, dtypes: Sequence[DType]) -> Sequence[tuple[int, ...]]:
         """The output shapes that the inputs determine; an error if they do not."""
@@ -253,10 +260,10 @@ class Builder:
             return output_shapes(node, self._tensors | outputs, around)
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
             self._refuse(node, outputs)
-            found = arguments(spec.OPERATORS[node.op], node.inputs, spec.Kind.INPUT)
-            names = {n: (x,) if isinstance(x, str) else x for n, x in found.items()}
-            given = [f"{n} {self._tensors[x]}" for n, xs in names.items() for x in xs]
-            message = f"the output shape does not follow from {', '.join(given)}: give shape="
+            operands = arguments(spec.OPERATORS[node.op], node.inputs, spec.Kind.INPUT)
+            names = {n: (x,) if isinstance(x, str) else x for n, x in operands.items()}
+            stated = [f"{n} {self._tensors[x]}" for n, xs in names.items() for x in xs]
+            message = f"the output shape does not follow from {', '.join(stated)}: give shape="
             raise ValueError(f"{node.title}: {message}") from None
 
     def _refuse_operands(
@@ -276,8 +283,8 @@ class Builder:
 
     def _refuse(self, node: Node, outputs: Mapping[str, Tensor]) -> None:
         """Raises TosaError if the node is illegal for any shapes of its outputs."""
-        known = Graph((), (), self._tensors | dict(outputs), (), self._subgraphs)
-        refuse(node, known, Surroundings(self._subgraphs))
+        whole = Graph((), (), self._tensors | dict(outputs), (), self._subgraphs)
+        refuse(node, whole, Surroundings(self._subgraphs))
 
     def _check_new(self, name: str) -> None:
         if name in self._tensors:
@@ -325,9 +332,9 @@ def possible_output_types(
             return [tuple(t.dtype for t in then_graph.output_tensors)]
         case "WHILE_LOOP":
             return [tuple(t.dtype for t in inputs)]
-    found: dict[tuple[DType, ...], None] = {}
+    choices: dict[tuple[DType, ...], None] = {}
     for row in operator.types:
         wanted = [row.type_of(argument) for argument in operator.inputs]
         if all(w in (None, t.dtype) for w, t in zip(wanted, inputs, strict=False)):
-            found[tuple(row.type_of(a) or DType.SHAPE for a in operator.outputs)] = None
-    return list(found)
+            choices[tuple(row.type_of(a) or DType.SHAPE for a in operator.outputs)] = None
+    return list(choices)

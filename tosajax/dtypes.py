@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +17,9 @@ import numpy as np
 from tosajax.versions import V1_0, Version
 
 if TYPE_CHECKING:
-    import jax
+    from tosajax.block_scaled import Value
+
+_SCALES = np.dtype(ml_dtypes.float8_e8m0fnu)
 
 
 class Part(NamedTuple):
@@ -52,32 +54,78 @@ class DType(enum.Enum):
 
     @property
     def storage(self) -> np.dtype:
-        """The NumPy type that holds arrays of this element type."""
+        """The NumPy type that holds the elements of this type."""
         return _FORMATS[self].storage
+
+    @property
+    def block(self) -> int | None:
+        """The number of elements that share a scale; None unless the type is block scaled."""
+        return _FORMATS[self].block
+
+    # A value of a block-scaled type is a tree of two arrays. Code that makes, checks, stores or
+    # reads values does it part by part, with these methods, and so holds for all types.
 
     def parts(self, shape: Sequence[int]) -> tuple[Part, ...]:
         """The arrays that hold a value of this type.
 
         One array in TOSA 1.0. A block-scaled type has two, its elements and their scales, which
         `tosajax.block_scaled.BlockScaled` holds.
+
+        Args:
+          shape: the shape of the value; open sizes (-1) stay open.
+
+        Raises:
+          ValueError: the innermost axis is not whole blocks.
         """
-        return (Part(self.storage, tuple(shape)),)
+        shape, block = tuple(shape), self.block
+        values = Part(self.storage, shape)
+        if block is None:
+            return (values,)
+        *outer, inner = shape or (1,)
+        if inner >= 0 and inner % block:
+            raise ValueError(
+                f"{self.name} of shape {shape}, expected an innermost axis of blocks of {block}"
+            )
+        return values, Part(_SCALES, (*outer, inner // block))
 
-    def zeros(self, shape: Sequence[int]) -> np.ndarray:
-        """A value of zeros."""
-        ((dtype, shape),) = self.parts(shape)
-        return np.zeros(shape, dtype)
+    def arrays(self, value: Any) -> tuple[Any, ...]:
+        """The arrays of a value, in the order of `parts`; the inverse of `join`."""
+        return (value,) if self.block is None else (value.values, value.scales)
 
-    def struct(self, shape: Sequence[int]) -> jax.ShapeDtypeStruct:
-        """The type and shape of a value, for `jax.eval_shape` and `jax.jit(...).lower`."""
+    def join(self, arrays: Iterable[Any]) -> Any:
+        """The value that these arrays hold, in the order of `parts`."""
+        if (block := self.block) is None:
+            (array,) = arrays
+            return array
+        from tosajax.block_scaled import BlockScaled
+
+        return BlockScaled(*arrays, block=block)
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """The names of a tensor's arrays in files, in the order of `parts`."""
+        return (name,) if self.block is None else (name, f"{name}_scale")
+
+    def zeros(self, shape: Sequence[int]) -> Any:
+        """A value of zeros, in NumPy arrays."""
+        return self.join(np.zeros(part.shape, part.dtype) for part in self.parts(shape))
+
+    def struct(self, shape: Sequence[int]) -> Any:
+        """The types and shapes of a value, for `jax.eval_shape` and `jax.jit(...).lower`."""
         import jax
 
-        ((dtype, shape),) = self.parts(shape)
-        return jax.ShapeDtypeStruct(shape, dtype)
+        return self.join(jax.ShapeDtypeStruct(part.shape, part.dtype) for part in self.parts(shape))
 
-    def accepts(self, value: np.ndarray | jax.Array) -> bool:
-        """Whether an array has the type that holds this element type."""
-        return value.dtype == self.storage
+    def accepts(self, value: Value) -> bool:
+        """Whether a value has the arrays of `parts`, for some shape."""
+        form = _FORMATS[self]
+        if form.block is None:
+            return getattr(value, "dtype", None) == form.storage
+        from tosajax.block_scaled import BlockScaled
+
+        if not isinstance(value, BlockScaled) or value.block != form.block:
+            return False
+        types = value.values.dtype, value.scales.dtype
+        return types == (form.storage, _SCALES) and not value.fault
 
     def nbytes(self, shape: Sequence[int]) -> int:
         """Bytes of a value in memory."""
@@ -141,6 +189,7 @@ class _Format(NamedTuple):
     is_float: bool = False
     since: Version = V1_0
     until: Version | None = None
+    block: int | None = None  # elements that share a scale
 
 
 def _integer(storage: type, bits: int) -> _Format:
@@ -167,17 +216,36 @@ _FORMATS = {
 }
 
 
+def npy_type(dtype: np.dtype) -> np.dtype:
+    """The type of an array in NumPy files, which lack types of ml_dtypes: there, the bits."""
+    return dtype if dtype.isbuiltin == 1 else np.dtype(f"u{dtype.itemsize}")
+
+
+def holds_bits(found: np.dtype, dtype: np.dtype) -> bool:
+    """Whether an array from a NumPy file has the bits of a type that NumPy lacks.
+
+    Files have them as unsigned integers, or as bytes without a type, such as "|V2".
+    """
+    bits = npy_type(dtype)
+    return bits != dtype and found in (bits, np.dtype(f"V{dtype.itemsize}"))
+
+
 def packed_size(dtype: DType, count: int) -> int:
     """The size of `count` elements in a file, in bytes: half a byte for int4, six for int48."""
     return -(-count * dtype.bits // 8)
 
 
-def to_storage(values: object, dtype: DType) -> np.ndarray:
+def to_storage(values: Any, dtype: DType) -> Any:
     """Converts values to `dtype.storage`; floats may be rounded, integers must not change.
 
+    A value of a block-scaled type is returned as it is.
+
     Raises:
-      ValueError: a value is not an integer, or beyond the bits of the type.
+      ValueError: a value is not an integer, or beyond the bits of the type; or it does not have the
+        parts of a block-scaled type.
     """
+    if dtype.block is not None:
+        return _whole_blocks(values, dtype)
     array = np.asarray(values)
     with np.errstate(invalid="ignore", over="ignore"):
         stored = array.astype(dtype.storage, copy=False)
@@ -190,12 +258,30 @@ def to_storage(values: object, dtype: DType) -> np.ndarray:
     return stored
 
 
+def _whole_blocks(values: Any, dtype: DType) -> Any:
+    if not dtype.accepts(values):
+        raise ValueError(why_not_blocks(values, dtype))
+    return dtype.join(np.asarray(array) for array in dtype.arrays(values))
+
+
+def why_not_blocks(value: Any, dtype: DType) -> str:
+    """Why a value is not of a block-scaled type, in the words of an error."""
+    from tosajax.block_scaled import BlockScaled, described
+
+    assert dtype.block is not None
+    wanted = dtype.struct((dtype.block,))
+    if isinstance(value, BlockScaled) and described(value) == described(wanted):
+        return f"a BlockScaled: {value.fault}"
+    return f"{described(value)}, expected {described(wanted)} ({dtype.name})"
+
+
 def pack(values: np.ndarray, dtype: DType) -> bytes:
     """Encodes values as the bytes of a file, little endian, row major.
 
     Raises:
-      ValueError: a value does not fit the type.
+      ValueError: a value does not fit the type, or the type has elements and scales.
     """
+    _check_plain(dtype)
     flat = np.ascontiguousarray(to_storage(values, dtype)).reshape(-1)
     if dtype is DType.INT4:
         nibbles = np.zeros(packed_size(dtype, flat.size) * 2, np.uint8)
@@ -211,8 +297,10 @@ def unpack(data: bytes | np.ndarray, dtype: DType, shape: Sequence[int]) -> np.n
     """Decodes the bytes of a file into an array of `dtype.storage`, the inverse of `pack`.
 
     Raises:
-      ValueError: the length of `data` does not match `dtype` and `shape`.
+      ValueError: the length of `data` does not match `dtype` and `shape`, or the type has elements
+        and scales.
     """
+    _check_plain(dtype)
     raw = np.frombuffer(data, np.uint8)
     count = math.prod(map(int, shape))
     if raw.size != packed_size(dtype, count):
@@ -230,3 +318,8 @@ def unpack(data: bytes | np.ndarray, dtype: DType, shape: Sequence[int]) -> np.n
     if dtype is DType.BOOL:
         return (raw != 0).reshape(shape)
     return raw.view(dtype.storage.newbyteorder("<")).astype(dtype.storage).reshape(shape)
+
+
+def _check_plain(dtype: DType) -> None:
+    if dtype.block is not None:
+        raise ValueError(f"bytes of {dtype.name}, expected a type whose values are one array")

@@ -51,14 +51,14 @@ MUTANTS = [
             "output_errors": [condition("len(c.output.shape) != len(wanted)")],
             "rank_errors": [
                 change("!=", ">"),
-                assign("found", "(len(c.input1.shape), len(c.output.shape))"),
+                assign("rank", "(len(c.input1.shape), len(c.output.shape))"),
             ],
             "size_errors": [change("math.prod", "sum", 0), change("!=", ">")],
             "length_errors": [change("!=", "<")],
             "minimum_errors": [
                 change("<", "<="),
                 change("min", "max"),
-                change("found", "found[1:]", 0),
+                change("numbers", "numbers[1:]", 0),
             ],
             "axis_errors": [change("<", "<="), change("<=", "<"), right("<=")],
             "input_shape": [change("c.input", "c.output")],
@@ -150,8 +150,8 @@ MUTANTS = [
                     "arguments(operator, node.inputs, spec.Kind.INPUT).items",
                     "arguments(operator, node.inputs, spec.Kind.OUTPUT).items",
                 ),
-                change("found", "found[:2]", 1),
-                change("found", "reversed(found)", 1),
+                change("operand", "operand[:2]", 1),
+                change("operand", "reversed(operand)", 1),
                 change("is", "is not"),
                 left("and"),
                 unwrap("int"),
@@ -165,7 +165,7 @@ MUTANTS = [
                 change("is", "is not"),
             ],
             "_output_values": [
-                assign("found", "arguments(operator, node.inputs, spec.Kind.INPUT)"),
+                assign("results", "arguments(operator, node.inputs, spec.Kind.INPUT)"),
                 change("tuple()", "tensors[value[0]]"),
             ],
             "Call.__getattr__": [skip("raise")],
@@ -218,15 +218,16 @@ MUTANTS = [
                 change("condition", "body", 0),
                 change("'e4'", "'e5'"),
                 change("body.output_tensors", "body.input_tensors"),
-                condition("len(found) != 1", 0),
+                condition("len(results) != 1", 0),
                 change("any", "all"),
             ],
             "while_loop_levels": [forget("while_loop_levels")],
             "_list_errors": [
-                condition("[t.shape for t in found] != [t.shape for t in wanted]"),
-                condition("[t.dtype for t in found] != [t.dtype for t in wanted]"),
+                condition("[t.shape for t in tensors] != [t.shape for t in wanted]"),
+                condition("[t.dtype for t in tensors] != [t.dtype for t in wanted]"),
                 condition(
-                    "any(((t.shape, t.dtype) != (w.shape, w.dtype) for t, w in zip(found, wanted)))"
+                    "any(((t.shape, t.dtype) != (w.shape, w.dtype)"
+                    " for t, w in zip(tensors, wanted)))"
                 ),
             ],
             "_shapes": [condition("False")],
@@ -235,7 +236,7 @@ MUTANTS = [
     *mutants(
         "checks/control_flow.py",
         "lowering/test_control_flow.py",
-        {"_nesting_errors": [change(">=", ">"), change("found", "found + 1", 0)]},
+        {"_nesting_errors": [change(">=", ">"), change("depth", "depth + 1", 0)]},
     ),
     *mutants(
         "checks/conv.py",

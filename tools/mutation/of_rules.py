@@ -111,7 +111,7 @@ MUTANTS = [
             "rfft2d_errors": [
                 change("fft2d_errors()", "()"),
                 change("'output_imag'", "'output_real'"),
-                condition("found is not None and found < wanted"),
+                condition("shape is not None and shape < wanted"),
                 change("'arguments'", "'shape'"),
             ],
             "rfft2d_levels": [forget("rfft2d_levels")],
@@ -212,7 +212,7 @@ MUTANTS = [
                 change("'e1'", "'e2'"),
                 change("1", "0", 0),
                 change("<", "<="),
-                condition("found > 2", 2),
+                condition("size > 2", 2),
                 change("'e2'", "'e1'"),
                 change("'arguments'", "'e2'"),
             ],

@@ -41,6 +41,6 @@ def content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, size: int, most: i
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{entry.filename} has compression {entry.compress_type}")
     if entry.file_size > most * min(entry.compress_size, size):
-        found = f"{entry.filename} has {entry.file_size} bytes in {entry.compress_size}"
-        raise ValueError(f"{found}, expected at most {most} times as many")
+        message = f"{entry.filename} has {entry.file_size} bytes in {entry.compress_size}"
+        raise ValueError(f"{message}, expected at most {most} times as many")
     return archive.read(entry)

@@ -83,7 +83,7 @@ def open_arrays(source: PathLike | bytes) -> dict[str, ArrayStream]:
             archived = source  # the archive opens it, and closes it after its last stream
     with _damage(place):
         archive = zipfile.ZipFile(archived)
-    found: dict[str, ArrayStream] = {}
+    streams: dict[str, ArrayStream] = {}
     with contextlib.ExitStack() as opened:
         opened.enter_context(archive)
         for info in archive.infolist():
@@ -91,12 +91,12 @@ def open_arrays(source: PathLike | bytes) -> dict[str, ArrayStream]:
             inside = f"{place}: {info.filename}"
             if not info.filename.endswith(".npy"):
                 raise FormatError(f"{inside} is not an .npy member, expected arrays only")
-            if name in found:
+            if name in streams:
                 raise FormatError(f"{inside} is there twice")
             file = opened.enter_context(_member(archive, info, inside))
-            found[name] = _stream(file, info, inside)
+            streams[name] = _stream(file, info, inside)
         opened.pop_all()  # the streams still read from it
-    return found
+    return streams
 
 
 class ArrayStream:
@@ -177,8 +177,8 @@ def _opened(source: PathLike | bytes, place: str) -> Iterator[io.BufferedReader]
 
 def _size(file: IO[bytes]) -> int | None:
     """The size of a file in bytes; None for a pipe or a device."""
-    found = os.fstat(file.fileno())
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    status = os.fstat(file.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 @contextlib.contextmanager
@@ -199,9 +199,9 @@ def _damage(place: str, what: str = "") -> Iterator[None]:
 def _check_magic(file: io.BufferedReader | zipfile.ZipExtFile, place: str, wanted: str) -> None:
     with _damage(place):
         start = file.peek(6)[:6]
-    found = _MAGIC.get(start) or _MAGIC.get(start[:4])
-    if found != wanted:
-        words = found or ("neither .npy nor .npz" if start else "empty")
+    kind = _MAGIC.get(start) or _MAGIC.get(start[:4])
+    if kind != wanted:
+        words = kind or ("neither .npy nor .npz" if start else "empty")
         raise FormatError(f"{place} is {words}, expected {wanted}")
 
 

@@ -8,5 +8,5 @@ from collections.abc import Iterable
 
 def near(name: str, known: Iterable[str]) -> str:
     """The end of a message, such as "; did you mean 'weight_bits'?"; "" without a similar name."""
-    found = difflib.get_close_matches(name, list(known), n=2, cutoff=0.75)
-    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+    similar = difflib.get_close_matches(name, list(known), n=2, cutoff=0.75)
+    return f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""

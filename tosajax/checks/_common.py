@@ -46,32 +46,32 @@ def rank_errors(c: Call, rule: str) -> Iterator[Problem]:
     """Checks that the output has the rank of input1."""
     if c.output.shape is None:
         return
-    found, wanted = len(c.output.shape), len(c.input1.shape)
-    if found != wanted:
-        yield c.problem(rule, f"output has rank {found}, expected {wanted}, the rank of input1")
+    rank, wanted = len(c.output.shape), len(c.input1.shape)
+    if rank != wanted:
+        yield c.problem(rule, f"output has rank {rank}, expected {wanted}, the rank of input1")
 
 
 def size_errors(c: Call, rule: str) -> Iterator[Problem]:
     """Checks that the output has as many elements as input1."""
     if c.output.shape is None:
         return
-    found, wanted = math.prod(c.output.shape), math.prod(c.input1.shape)
-    if found != wanted:
-        yield c.problem(rule, f"output has {found} elements, expected {wanted}, those of input1")
+    size, wanted = math.prod(c.output.shape), math.prod(c.input1.shape)
+    if size != wanted:
+        yield c.problem(rule, f"output has {size} elements, expected {wanted}, those of input1")
 
 
 def length_errors(c: Call, rule: str, name: str, wanted: int) -> Iterator[Problem]:
     """Checks that a list argument has `wanted` elements."""
-    found = len(getattr(c, name))
-    if found != wanted:
-        yield c.problem(rule, f"{name} has {found} elements, expected {wanted}")
+    length = len(getattr(c, name))
+    if length != wanted:
+        yield c.problem(rule, f"{name} has {length} elements, expected {wanted}")
 
 
 def minimum_errors(c: Call, rule: str, name: str, minimum: int) -> Iterator[Problem]:
     """Checks that every element of a list argument is at least `minimum`."""
-    found = getattr(c, name)
-    if min(found, default=minimum) < minimum:
-        yield c.problem(rule, f"{name} is {found}, expected values of at least {minimum}")
+    numbers = getattr(c, name)
+    if min(numbers, default=minimum) < minimum:
+        yield c.problem(rule, f"{name} is {numbers}, expected values of at least {minimum}")
 
 
 def axis_errors(c: Call, rule: str, rank: int) -> Iterator[Problem]:
@@ -155,21 +155,21 @@ def window_errors(
       stride: elements, at least 1.
     """
     wanted = span // stride + 1
-    found = wanted if c.output.shape is None else c.output.shape[_OUTPUT[name]]
+    size = wanted if c.output.shape is None else c.output.shape[_OUTPUT[name]]
     if span < 0:
-        yield c.problem(rule, f"output has {name} {found}, the input is too small by {-span} for 1")
+        yield c.problem(rule, f"output has {name} {size}, the input is too small by {-span} for 1")
     elif span % stride:
         yield c.problem(rule, f"{step} is {stride}, expected a divisor of {span} to fill {name}")
-    elif found != wanted:
-        yield c.problem(rule, f"output has {name} {found}, expected {wanted}")
+    elif size != wanted:
+        yield c.problem(rule, f"output has {name} {size}, expected {wanted}")
 
 
 def limits(c: Call, level: Level, *limited: tuple[str, int, str]) -> Iterator[Problem]:
     """Checks that each value of `limited`, (name, value, field of `level`), is within its limit."""
-    for number, (name, found, bound) in enumerate(limited, 1):
+    for number, (name, size, bound) in enumerate(limited, 1):
         most = getattr(level, bound)
-        if found > most:
-            yield c.problem(f"l{number}", f"{name} is {found}, expected at most {most} ({bound})")
+        if size > most:
+            yield c.problem(f"l{number}", f"{name} is {size}, expected at most {most} ({bound})")
 
 
 def list_limits(c: Call, level: Level) -> Iterator[Problem]:

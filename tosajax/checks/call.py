@@ -80,11 +80,11 @@ def _input_values(
     operator: spec.Operator, node: Node, tensors: Mapping[str, Tensor]
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for name, found in arguments(operator, node.inputs, spec.Kind.INPUT).items():
-        if isinstance(found, tuple):
-            values[name] = tuple(tensors[n] for n in found)
+    for name, operand in arguments(operator, node.inputs, spec.Kind.INPUT).items():
+        if isinstance(operand, tuple):
+            values[name] = tuple(tensors[n] for n in operand)
             continue
-        tensor = tensors[found]
+        tensor = tensors[operand]
         if tensor.dtype is DType.SHAPE and tensor.values is not None:
             values[name] = tuple(int(v) for v in tensor.values)
         else:
@@ -106,8 +106,8 @@ def _output_values(
     operator: spec.Operator, node: Node, tensors: Mapping[str, Tensor]
 ) -> dict[str, Any]:
     # Output names never equal input names.
-    found = arguments(operator, node.outputs, spec.Kind.OUTPUT)
+    results = arguments(operator, node.outputs, spec.Kind.OUTPUT)
     return {
         name: tuple(tensors[n] for n in value) if isinstance(value, tuple) else tensors[value]
-        for name, value in found.items()
+        for name, value in results.items()
     }

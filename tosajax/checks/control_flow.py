@@ -46,11 +46,13 @@ def while_loop_errors(c: Call) -> Iterator[Problem]:
     yield from _list_errors(c, "e3", "input_list", "inputs of cond_graph", condition.input_tensors)
     yield from _list_errors(c, "e4", "input_list", "inputs of body_graph", body.input_tensors)
     yield from _list_errors(c, "e5", "input_list", "outputs of body_graph", body.output_tensors)
-    found = condition.output_tensors
-    if [math.prod(t.shape or ()) for t in found] != [1]:
-        yield c.problem("e6", f"cond_graph gives {_text(found)}, expected one tensor of 1 element")
-    if any(t.dtype is not DType.BOOL for t in found):
-        yield c.problem("e7", f"cond_graph gives {_text(found)}, expected BOOL")
+    results = condition.output_tensors
+    if [math.prod(t.shape or ()) for t in results] != [1]:
+        yield c.problem(
+            "e6", f"cond_graph gives {_text(results)}, expected one tensor of 1 element"
+        )
+    if any(t.dtype is not DType.BOOL for t in results):
+        yield c.problem("e7", f"cond_graph gives {_text(results)}, expected BOOL")
 
 
 def while_loop_levels(c: Call, level: Level) -> Iterator[Problem]:
@@ -58,18 +60,18 @@ def while_loop_levels(c: Call, level: Level) -> Iterator[Problem]:
 
 
 def _nesting_errors(c: Call) -> Iterator[Problem]:
-    found, most = c.around.depth, c.around.max_nesting
-    if found >= most:
-        found = f"the node is in a graph of nesting depth {found}"
-        yield c.problem("e1", f"{found}, expected less than {most} (MAX_NESTING)")
+    depth, most = c.around.depth, c.around.max_nesting
+    if depth >= most:
+        message = f"the node is in a graph of nesting depth {depth}"
+        yield c.problem("e1", f"{message}, expected less than {most} (MAX_NESTING)")
 
 
 def _list_errors(
     c: Call, rule: str, name: str, what: str, wanted: Sequence[Tensor]
 ) -> Iterator[Problem]:
-    found = getattr(c, name)
-    if [(t.shape, t.dtype) for t in found] != [(t.shape, t.dtype) for t in wanted]:
-        yield c.problem(rule, f"{name} is {_text(found)}, expected {_text(wanted)}, the {what}")
+    tensors = getattr(c, name)
+    if [(t.shape, t.dtype) for t in tensors] != [(t.shape, t.dtype) for t in wanted]:
+        yield c.problem(rule, f"{name} is {_text(tensors)}, expected {_text(wanted)}, the {what}")
 
 
 def _shapes(tensors: Sequence[Tensor]) -> Shapes:

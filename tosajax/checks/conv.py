@@ -64,9 +64,9 @@ def depthwise_conv2d_errors(c: Call) -> Iterator[Problem]:
     *kernel, channels, multiplier = c.weight.shape
     wanted = channels * multiplier
     yield from _errors(c, kernel, wanted)
-    found = wanted if c.output.shape is None else c.output.shape[-1]
-    if found != wanted:
-        yield c.problem("arguments", f"output has {found} channels, expected {wanted}, C * M")
+    size = wanted if c.output.shape is None else c.output.shape[-1]
+    if size != wanted:
+        yield c.problem("arguments", f"output has {size} channels, expected {wanted}, C * M")
 
 
 def depthwise_conv2d_levels(c: Call, level: Level) -> Iterator[Problem]:
@@ -90,19 +90,19 @@ def transpose_conv2d_errors(c: Call) -> Iterator[Problem]:
     yield from constant_problems(c, conv2d_zero_points(c))
     illegal = list(minimum_errors(c, "e5", "stride", 1))
     if min(top, bottom) <= -kernel_y:
-        found = f"out_pad is {top} top and {bottom} bottom"
-        illegal.append(c.problem("e3", f"{found}, expected more than {-kernel_y}, minus KH"))
+        message = f"out_pad is {top} top and {bottom} bottom"
+        illegal.append(c.problem("e3", f"{message}, expected more than {-kernel_y}, minus KH"))
     if min(left, right) <= -kernel_x:
-        found = f"out_pad is {left} left and {right} right"
-        illegal.append(c.problem("e4", f"{found}, expected more than {-kernel_x}, minus KW"))
+        message = f"out_pad is {left} left and {right} right"
+        illegal.append(c.problem("e4", f"{message}, expected more than {-kernel_x}, minus KW"))
     yield from illegal
     if not illegal and c.output.shape is not None:
-        _, *found, _ = c.output.shape
+        _, *sizes, _ = c.output.shape
         ((_, *wanted, _),) = transpose_conv2d_shape(c)
         for i, rule in enumerate(("e6", "e7")):
-            if found[i] != wanted[i]:
+            if sizes[i] != wanted[i]:
                 name = _OUTPUT[1 + i]
-                yield c.problem(rule, f"output has {name} {found[i]}, expected {wanted[i]}")
+                yield c.problem(rule, f"output has {name} {sizes[i]}, expected {wanted[i]}")
     yield from _bias_errors(c, "e8", channels)
 
 
@@ -154,9 +154,9 @@ def _errors(c: Call, kernel: list[int], channels: int) -> Iterator[Problem]:
 
 
 def _bias_errors(c: Call, rule: str, channels: int) -> Iterator[Problem]:
-    (found,) = c.bias.shape
-    if found not in (1, channels):
-        yield c.problem(rule, f"bias has {found} channels, expected 1 or {channels}")
+    (size,) = c.bias.shape
+    if size not in (1, channels):
+        yield c.problem(rule, f"bias has {size} channels, expected 1 or {channels}")
 
 
 def _levels(c: Call, level: Level, kernel: list[int]) -> Iterator[Problem]:

@@ -34,12 +34,12 @@ def concat_errors(c: Call) -> Iterator[Problem]:
     illegal = list(axis_errors(c, "e2", len(first)))
     for number, tensor in enumerate(c.input1[1:], 1):
         if len(tensor.shape) != len(first):
-            found = f"input1[{number}] has rank {len(tensor.shape)}"
-            illegal.append(c.problem("e3", f"{found}, expected {len(first)}"))
+            message = f"input1[{number}] has rank {len(tensor.shape)}"
+            illegal.append(c.problem("e3", f"{message}, expected {len(first)}"))
         elif _without(tensor.shape, c.axis) != _without(first, c.axis):
-            found = f"input1[{number}] has shape {tensor.shape}"
+            message = f"input1[{number}] has shape {tensor.shape}"
             wanted = f"expected {first} except along axis {c.axis}"
-            illegal.append(c.problem("e4", f"{found}, {wanted}"))
+            illegal.append(c.problem("e4", f"{message}, {wanted}"))
     yield from illegal or output_errors(c, "e5", *concat_shape(c))
 
 

@@ -34,9 +34,9 @@ def rfft2d_shape(c: Call) -> Shapes:
 def rfft2d_errors(c: Call) -> Iterator[Problem]:
     yield from fft2d_errors(c)
     for output, wanted in zip(("output_real", "output_imag"), rfft2d_shape(c), strict=True):
-        found = getattr(c, output).shape
-        if found not in (None, wanted):
-            yield c.problem("arguments", f"{output} has shape {found}, expected {wanted}")
+        shape = getattr(c, output).shape
+        if shape not in (None, wanted):
+            yield c.problem("arguments", f"{output} has shape {shape}, expected {wanted}")
 
 
 rfft2d_levels = fft2d_levels

@@ -33,8 +33,8 @@ def resize_errors(c: Call) -> Iterator[Problem]:
     for name in ("input", "output"):
         _, height, width, _ = getattr(c, name).shape or (0, 0, 0, 0)
         if max(height, width) >= _MAX_SIZE:
-            found = f"{name} is {height} x {width}"
-            yield c.problem("e1", f"{found}, expected less than {_MAX_SIZE} in both")
+            message = f"{name} is {height} x {width}"
+            yield c.problem("e1", f"{message}, expected less than {_MAX_SIZE} in both")
     if not lists_known(c, "scale", "offset", "border"):
         return
     illegal = [
@@ -62,9 +62,9 @@ def _type_errors(c: Call) -> Iterator[Problem]:
     other = "nearest" if c.mode is ResizeMode.BILINEAR else "bilinear"
     rows = [row for row in c.operator.types if not row.mode.endswith(other)]
     outputs = {row.types["in_t"]: DType(row.types["out_t"]) for row in rows}
-    found, wanted = c.output.dtype, outputs[c.input.dtype]
-    if found is not wanted:
-        message = f"output is {found.name}, expected {wanted.name} in mode {c.mode.name}"
+    dtype, wanted = c.output.dtype, outputs[c.input.dtype]
+    if dtype is not wanted:
+        message = f"output is {dtype.name}, expected {wanted.name} in mode {c.mode.name}"
         yield c.problem("arguments", message)
 
 

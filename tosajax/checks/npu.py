@@ -43,8 +43,8 @@ def npu_problems(call: Call, npu: Npu, around: Neighbours) -> Iterator[Problem]:
       npu: the NPU and its limits.
       around: the tensors and readers of the node's graph.
     """
-    known, tensors = npu.limits(call.node.op), around.tensors
-    if known is None:
+    operator_limits, tensors = npu.limits(call.node.op), around.tensors
+    if operator_limits is None:
         yield _problem(call, npu, "operator", "the operator is not supported")
         return
     names = (*call.node.inputs, *call.node.outputs)
@@ -52,10 +52,10 @@ def npu_problems(call: Call, npu: Npu, around: Neighbours) -> Iterator[Problem]:
     if held and not npu.holds_bool:
         yield _problem(call, npu, "types", f"{held[0].name!r} is BOOL, expected integers")
         return
-    found = [*_common(call, known), *_sums(call, known, around)]
+    problems = [*_common(call, operator_limits), *_sums(call, operator_limits, around)]
     if npu.is_complete and (own := _OWN.get(call.node.op)):
-        found += own(call, around)
-    for rule, message in found:
+        problems += own(call, around)
+    for rule, message in problems:
         yield _problem(call, npu, rule, message)
 
 
@@ -223,8 +223,8 @@ def _resize(c: Call, around: Neighbours) -> _Found:
     n, d = c.scale[::2], c.scale[1::2]
     factors = [a // b if a % b == 0 else 0 for a, b in zip(n, d, strict=True)]
     if not all(factor in (2, 4, 8) for factor in factors):
-        found = " x ".join(f"{a}/{b}" for a, b in zip(n, d, strict=True))
-        yield "scale", f"scale is {found}, expected 2, 4 or 8"
+        ratios = " x ".join(f"{a}/{b}" for a, b in zip(n, d, strict=True))
+        yield "scale", f"scale is {ratios}, expected 2, 4 or 8"
         return
     if c.mode is not ResizeMode.BILINEAR:
         return
@@ -276,9 +276,9 @@ def _transpose_int32(shape: tuple[int, ...], perms: tuple[int, ...]) -> _Found:
     limits["NCWH"] = limits["NWHC"]
     if order not in limits:
         yield "perms", f"perms is {perms} of INT32, expected NHWC as {', '.join(limits)}"
-    for name, found, most in limits.get(order, ()):
-        if found > most:
-            yield "size", f"input1 has {name} {found:,}, expected at most {most:,} of INT32"
+    for name, size, most in limits.get(order, ()):
+        if size > most:
+            yield "size", f"input1 has {name} {size:,}, expected at most {most:,} of INT32"
 
 
 def _transpose_narrow(shape: tuple[int, ...], perms: tuple[int, ...]) -> _Found:

@@ -21,9 +21,9 @@ def reduce_sum_errors(c: Call) -> Iterator[Problem]:
     yield from illegal
     if illegal or c.output.shape is None:
         return
-    found = c.output.shape[c.axis] if c.axis < len(c.output.shape) else 1
-    if found != 1:
-        yield c.problem("e2", f"output has {found} elements along axis {c.axis}, expected 1")
+    size = c.output.shape[c.axis] if c.axis < len(c.output.shape) else 1
+    if size != 1:
+        yield c.problem("e2", f"output has {size} elements along axis {c.axis}, expected 1")
     else:
         yield from output_errors(c, "arguments", *reduce_sum_shape(c))
 

@@ -49,6 +49,6 @@ def scatter_undefined(c: Call) -> Iterator[Problem]:
     _, count, _ = c.values_in.shape
     _, width = c.indices.shape
     if width > count:
-        found = f"indices has W {width}, expected at most {count}, K of values_in"
-        yield c.problem("r2", f"{found}: each index occurs once")
+        message = f"indices has W {width}, expected at most {count}, K of values_in"
+        yield c.problem("r2", f"{message}: each index occurs once")
     yield from constant_problems(c, scatter_values(count)[: 1 if width > count else 2])

@@ -109,8 +109,8 @@ def rescale_errors(c: Call) -> Iterator[Problem]:
         ("e13", "output_unsigned", "output", out_type is DType.INT32),
     ):
         if illegal and getattr(c, name):
-            found = getattr(c, tensor).dtype.name
-            yield c.problem(rule, f"{name} is true, expected false for {found} {tensor}")
+            element = getattr(c, tensor).dtype.name
+            yield c.problem(rule, f"{name} is true, expected false for {element} {tensor}")
     if c.per_channel and not c.input.shape:
         yield c.problem("e14", "per_channel is true for input of rank 0, expected rank 1 or more")
     else:
@@ -121,11 +121,11 @@ def _scaling_errors(c: Call) -> Iterator[Problem]:
     """Checks the multiplier's type against scale32, and the length of multiplier and shift."""
     dtype = DType.INT32 if c.scale32 else DType.INT16
     if c.multiplier.dtype is not dtype:
-        found, scale32 = c.multiplier.dtype.name, str(c.scale32).lower()
+        stated, scale32 = c.multiplier.dtype.name, str(c.scale32).lower()
         wanted = f"expected {dtype.name} as scale32 is {scale32}"
-        yield c.problem("arguments", f"multiplier is {found}, {wanted}")
+        yield c.problem("arguments", f"multiplier is {stated}, {wanted}")
     wanted = c.input.shape[-1] if c.per_channel else 1
     for name in ("multiplier", "shift"):
-        (found,) = getattr(c, name).shape
-        if found != wanted:
-            yield c.problem("arguments", f"{name} has {found} elements, expected {wanted}")
+        (size,) = getattr(c, name).shape
+        if size != wanted:
+            yield c.problem("arguments", f"{name} has {size} elements, expected {wanted}")

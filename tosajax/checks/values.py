@@ -40,9 +40,9 @@ class ValueRule(NamedTuple):
         if not broken.any():
             return None
         at = tuple(int(i) for i in np.argwhere(broken)[0])
-        found = (values if self.bits is None else values.view(self.bits))[at]
+        value = (values if self.bits is None else values.view(self.bits))[at]
         place = f" at {list(at)}" if values.size > 1 else ""
-        return f"{self.name} is {found}{place}, expected {self.wanted}"
+        return f"{self.name} is {value}{place}, expected {self.wanted}"
 
 
 def constant_problems(c: Call, rules: Iterable[ValueRule]) -> Iterator[Problem]:
@@ -74,8 +74,8 @@ def derived_problems(
         derived = list(derive(*values))
     except ValueError:
         return  # the shapes do not broadcast, which another rule reports
-    for rule, found in derived:
-        message = rule.message(found)
+    for rule, numbers in derived:
+        message = rule.message(numbers)
         if message is not None:
             yield c.problem(rule.rule, message)
 
@@ -104,9 +104,9 @@ def in_range(rule: str, name: str, low: int, high: int) -> ValueRule:
 
 def zero_point(c: Call, rule: str, name: str, *, unsigned: bool = False) -> Iterator[ValueRule]:
     """Yields the rule of a zero point, if its type has one."""
-    known = zero_point_rule(rule, name, getattr(c, name).dtype, unsigned=unsigned)
-    if known is not None:
-        yield known
+    value_rule = zero_point_rule(rule, name, getattr(c, name).dtype, unsigned=unsigned)
+    if value_rule is not None:
+        yield value_rule
 
 
 def zero_point_rule(

@@ -23,9 +23,9 @@ def variable_errors(c: Call) -> Iterator[Problem]:
 
 def variable_undefined(c: Call) -> Iterator[Problem]:
     """Checks that the variable's name is declared once."""
-    found = len(c.around.variables.get(c.name, ()))
-    if found > 1:
-        yield c.problem("r3", f"variable {c.name!r} is declared {found} times, expected once")
+    count = len(c.around.variables.get(c.name, ()))
+    if count > 1:
+        yield c.problem("r3", f"variable {c.name!r} is declared {count} times, expected once")
 
 
 def variable_write_undefined(c: Call) -> Iterator[Problem]:
@@ -50,11 +50,11 @@ def _access(c: Call, name: str, rules: tuple[str, str, str]) -> Iterator[Problem
         yield c.problem(declared, str(error))
         return
     if tensor.shape != variable.shape:
-        found = f"{name} has shape {tensor.shape}"
-        yield c.problem(shape, f"{found}, expected {variable.shape}, that of variable {c.name!r}")
+        message = f"{name} has shape {tensor.shape}"
+        yield c.problem(shape, f"{message}, expected {variable.shape}, that of variable {c.name!r}")
     if tensor.dtype is not variable.dtype:
-        found = f"{name} is {tensor.dtype.name}"
-        yield c.problem(dtype, f"{found}, expected {variable.dtype.name} as variable {c.name!r}")
+        message = f"{name} is {tensor.dtype.name}"
+        yield c.problem(dtype, f"{message}, expected {variable.dtype.name} as variable {c.name!r}")
 
 
 def _variable(c: Call) -> Tensor:

@@ -45,12 +45,12 @@ def check_zero_points(
     zero_points: Iterable[OpenZeroPoint], values: Mapping[str, np.ndarray]
 ) -> None:
     """Raises TosaError if a value breaks a rule; zero points without a value are skipped."""
-    found = [(z, z.rule.message(values[z.tensor])) for z in zero_points if z.tensor in values]
-    broken = [Finding(Verdict.ERROR, z.label, message, z.node) for z, message in found if message]
+    judged = [(z, z.rule.message(values[z.tensor])) for z in zero_points if z.tensor in values]
+    broken = [Finding(Verdict.ERROR, z.label, message, z.node) for z, message in judged if message]
     Report(tuple(broken)).raise_errors()
 
 
 def input_zero_points(graph: Graph) -> list[OpenZeroPoint]:
     """The zero points that are inputs of a graph; the graph must have passed `check_form`."""
-    found = (z for node in graph.nodes for z in open_zero_points(node, graph.tensors))
-    return [z for z in found if z.tensor in graph.inputs]
+    zero_points = (z for node in graph.nodes for z in open_zero_points(node, graph.tensors))
+    return [z for z in zero_points if z.tensor in graph.inputs]

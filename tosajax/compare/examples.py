@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +12,10 @@ from tosajax.graph import Graph, Tensor
 from tosajax.runtime.dataset import Dataset
 
 
-def random_inputs(graph: Graph, examples: int, seed: int = 0) -> tuple[np.ndarray, ...]:
+def random_inputs(graph: Graph, examples: int, seed: int = 0) -> tuple[Any, ...]:
     """Random inputs: integers over the whole range of their type, floats from N(0, 1), bools.
+
+    Elements of a block-scaled type are from N(0, 1), its scales are powers of two from 1/8 to 8.
 
     Args:
       graph: a graph, every dimension known.
@@ -20,7 +23,7 @@ def random_inputs(graph: Graph, examples: int, seed: int = 0) -> tuple[np.ndarra
       seed: the generator's seed; equal seeds give equal inputs.
 
     Returns:
-      One array for each input, (examples, *shape) in `dtype.storage`.
+      One value for each input, (examples, *shape), in NumPy arrays of `dtype.parts`.
 
     Example:
       >>> import tosajax
@@ -38,8 +41,15 @@ def random_inputs(graph: Graph, examples: int, seed: int = 0) -> tuple[np.ndarra
     )
 
 
-def _random(generator: np.random.Generator, tensor: Tensor, shape: Sequence[int]) -> np.ndarray:
+def _random(generator: np.random.Generator, tensor: Tensor, shape: Sequence[int]) -> Any:
     dtype = tensor.dtype
+    if dtype.block is not None:
+        values, scales = dtype.parts(shape)
+        exponents = generator.integers(-3, 4, scales.shape)
+        numbers = generator.standard_normal(values.shape), np.exp2(exponents)
+        return dtype.join(
+            x.astype(part.dtype) for x, part in zip(numbers, (values, scales), strict=True)
+        )
     if dtype is DType.BOOL:
         return generator.integers(0, 2, shape).astype(np.bool_)
     if dtype.is_float:
@@ -48,8 +58,8 @@ def _random(generator: np.random.Generator, tensor: Tensor, shape: Sequence[int]
 
 
 def example_rows(
-    graph: Graph, inputs: Sequence[np.ndarray], examples: int, seed: int, *, clip: bool = False
-) -> tuple[np.ndarray, ...]:
+    graph: Graph, inputs: Sequence[Any], examples: int, seed: int, *, clip: bool = False
+) -> tuple[Any, ...]:
     """Each input as (examples, *shape); random inputs if none are given."""
     if not graph.inputs:
         return ()

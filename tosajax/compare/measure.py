@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tosajax.block_scaled import BlockScaled, Value
 from tosajax.dtypes import DType
 
 # Edges are between powers of two, so that bins are symmetric for integers.
@@ -97,7 +98,7 @@ class Measured:
       max_error: the largest |a - b|, in whole steps (LSB) for integers; inf if a mismatch has a NaN
         or an infinity.
       max_ulp: the largest error in units in the last place; None unless both are floats of one
-        type.
+        type that is not block scaled.
       mean_error: the mean of a - b.
       mean_abs_error: the mean of |a - b|.
       sqnr: the ratio of signal (b minus its zero point) to noise (a - b), in dB; inf without noise.
@@ -158,7 +159,8 @@ class Measure:
         self._is_bool = a.dtype is DType.BOOL
         self._in_steps = a.dtype.is_float is not b.dtype.is_float
         self._whole = self._in_steps or (not a.dtype.is_float and a.scale is None)
-        self._ulps = a.dtype.is_float and a.dtype is b.dtype
+        # The last place of a block-scaled element depends on its block.
+        self._ulps = a.dtype.is_float and a.dtype is b.dtype and a.dtype.block is None
         self._examples = self._elements = self._mismatches = self._max_ulp = 0
         self._max: float = 0
         self._sum = self._sum_abs = self._peak = 0.0
@@ -167,8 +169,9 @@ class Measure:
         self._same_top: int | None = None
         self._errors = _Counts("powers")
 
-    def add(self, a: np.ndarray, b: np.ndarray) -> None:
-        """Adds the next examples: arrays of one shape, examples along the first axis."""
+    def add(self, a: Value, b: Value) -> None:
+        """Adds the next examples: values of one shape, examples along the first axis."""
+        a, b = numbers(a), numbers(b)
         if a.shape != b.shape:
             raise ValueError(f"arrays of shapes {a.shape} and {b.shape} to compare, expected one")
         x, y = self._a.wide(a), self._b.wide(b)
@@ -310,6 +313,11 @@ class _Counts:
 
     def result(self) -> Histogram:
         return Histogram(self._kind, tuple(self._counts.tolist()))
+
+
+def numbers(value: Value) -> np.ndarray:
+    """The array to compare: of a block-scaled value its numbers, exactly, in float64."""
+    return value.exact() if isinstance(value, BlockScaled) else np.asarray(value)
 
 
 def sqnr(signal: float, noise: float) -> float:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from tosajax.block_scaled import BlockScaled, Value
 from tosajax.compare.comparison import Comparison
 from tosajax.compare.examples import example_rows
 from tosajax.compare.litert import TFLite
@@ -27,7 +29,7 @@ from tosajax.runtime.watch import Watch, activations, computed_outputs, takes_ex
 def compare(
     a: Graph,
     b: Other,
-    *inputs: np.ndarray,
+    *inputs: Value,
     tensors: str | None = None,
     outputs_only: bool = False,
     local: bool = False,
@@ -93,7 +95,7 @@ def compare(
     b = named(b)
     a = bind(_with_scales(a, b, inputs), batch=1)
     rows = example_rows(a, inputs, examples, seed, clip=clip)
-    count = len(rows[0]) if rows else 1
+    count = rows[0].shape[0] if rows else 1
     batch = min(batch, count)
     names = _names(a, tensors, outputs_only)
     other = program(b, a, names, batch, count)
@@ -113,9 +115,10 @@ def compare(
     return Comparison(pairs.rows(), count, (title(a), title(b, name)), notes)
 
 
-def _with_scales(a: Graph, b: Other, inputs: Sequence[np.ndarray]) -> Graph:
+def _with_scales(a: Graph, b: Other, inputs: Sequence[Any]) -> Graph:
     """The graph with the scales of its TFLite model, if inputs are real numbers."""
-    if not isinstance(b, TFLite) or all(x.dtype.kind != "f" for x in inputs):
+    are_real = any(not isinstance(x, BlockScaled) and x.dtype.kind == "f" for x in inputs)
+    if not isinstance(b, TFLite) or not are_real:
         return a
     quantization = {**scales_of_tflite(b.path, a), **a.quantization}
     return dataclasses.replace(a, quantization=quantization)

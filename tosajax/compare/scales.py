@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tosajax.compare.measure import Side, is_small
+from tosajax.compare.measure import Side, is_small, numbers
 from tosajax.graph import Graph, Node, Quantization, Tensor
 from tosajax.graph.quantization import Clipping, dequantize, quantize
 from tosajax.graph.zero_points import unsigned_tensors, zero_points
@@ -91,9 +89,7 @@ def comparable(a: Tensor, b: Tensor, scales: Pair) -> bool:
     return all(t.dtype.is_float or (t.dtype.is_integer and s is not None) for t, s in scaled)
 
 
-def converted(
-    values: np.ndarray, source: Side, target: Side, clipping: Clipping | None = None
-) -> np.ndarray:
+def converted(values: Any, source: Side, target: Side, clipping: Clipping | None = None) -> Any:
     """Converts values of one program to the other's representation: integers or real numbers.
 
     Args:
@@ -101,9 +97,18 @@ def converted(
       source: the Side of the program that has the values.
       target: the Side of the program that takes the values.
       clipping: the counter of saturated elements, if they are to be counted.
+
+    Raises:
+      ValueError: the target is block scaled: a program has to choose the scales.
     """
     if source.dtype is target.dtype and source.scale is None and target.scale is None:
         return values
+    if target.dtype.block is not None:
+        raise ValueError(
+            f"values of {source.dtype.name} cannot become {target.dtype.name}, whose scales are "
+            "not known: give each program inputs of its own type"
+        )
+    values = numbers(values)
     if source.scale is not None:
         tensor, own = _placeholder(source)
         values = dequantize(values, tensor, own, unsigned=source.unsigned)

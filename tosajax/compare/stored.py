@@ -6,21 +6,22 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from tosajax.arguments.arrays import load_array, open_arrays
+from tosajax.block_scaled import arrays_of, on_host
 from tosajax.compare.program import Program
 from tosajax.compare.scales import scales_in
-from tosajax.dtypes import DType, to_storage
+from tosajax.dtypes import DType, holds_bits, to_storage
 from tosajax.graph import Graph, Tensor
 from tosajax.graph.locations import tensors_by_names
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.inputs import holds
 
 PathLike = str | os.PathLike[str]
-Stored = Mapping[str, np.ndarray] | PathLike | Sequence[PathLike]
+Stored = Mapping[str, Any] | PathLike | Sequence[PathLike]
 
 
 class _Array(Protocol):
@@ -48,9 +49,13 @@ class _Form(NamedTuple):
     is_either: bool = False
 
 
+# The arrays of a stored tensor: one, or elements and scales.
+_Parts = Sequence[_Array]
+
+
 class _Stored(NamedTuple):
     key: str
-    array: _Array
+    parts: _Parts
     form: _Form
 
 
@@ -69,31 +74,31 @@ def of_stored(stored: Stored, graph: Graph, names: Sequence[str], count: int) ->
     Raises:
       ValueError: no array fits any tensor, or there is not one .npy file for each output.
     """
-    arrays = _arrays(stored, graph)
+    arrays = _by_tensor(stored, graph)
     places, unsigned = tensors_by_names(graph), unsigned_tensors(graph)
     matched: dict[str, _Stored] = {}
     rest: list[str] = []
-    for key, array in arrays.items():
+    for key, parts in arrays.items():
         candidates = _candidates(key, graph, places)
         fitting = (
             (name, form)
             for name, is_torch in candidates
             if name in names
             and name not in matched
-            and (form := _form(array, graph.tensors[name], count, name in unsigned, is_torch))
+            and (form := _form(parts, graph.tensors[name], count, name in unsigned, is_torch))
         )
         name, form = next(fitting, ("", None))
         if form is not None:
-            matched[name] = _Stored(key, array, form)
+            matched[name] = _Stored(key, parts, form)
         else:
             why = "has another form" if candidates else "names nothing here"
-            rest.append(f"{key} {array.dtype} {array.shape} {why}")
+            rest.append(f"{_described(key, parts)} {why}")
     if not matched:
         raise ValueError(_no_match_message(arrays, graph, count))
     tensors = {n: Tensor(n, own.form.dtype, graph.tensors[n].shape) for n, own in matched.items()}
 
-    def run(rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        size = len(rows[0]) if rows else 1
+    def run(rows: Sequence[Any]) -> dict[str, Any]:
+        size = rows[0].shape[0] if rows else 1
         return {n: _read_examples(own, tensors[n], size, count) for n, own in matched.items()}
 
     called = {name: own.key for name, own in matched.items()}
@@ -134,9 +139,14 @@ def _layouts(matched: Mapping[str, _Stored]) -> str:
     return f"{text}{both}"
 
 
-def _read_examples(stored: _Stored, tensor: Tensor, size: int, count: int) -> np.ndarray:
+def _read_examples(stored: _Stored, tensor: Tensor, size: int, count: int) -> Any:
     """Reads the next `size` of `count` examples."""
-    values = stored.array.read(size * (stored.array.shape[0] // count))
+    arrays = [part.read(size * (part.shape[0] // count)) for part in stored.parts]
+    if len(arrays) > 1:
+        types = tensor.dtype.parts(tensor.shape or ())
+        whole = tensor.dtype.join(x.view(t.dtype) for x, t in zip(arrays, types, strict=True))
+        return whole.reshape((size, *(tensor.shape or ())))
+    (values,) = arrays
     if holds(values.dtype, tensor.dtype, is_unsigned=True, in_files=True):  # see `_form`
         values = values.view(tensor.dtype.storage)
     shape = tensor.shape or ()
@@ -146,13 +156,17 @@ def _read_examples(stored: _Stored, tensor: Tensor, size: int, count: int) -> np
 
 
 def _form(
-    array: _Array, tensor: Tensor, count: int, is_unsigned: bool, is_torch: bool
+    parts: _Parts, tensor: Tensor, count: int, is_unsigned: bool, is_torch: bool
 ) -> _Form | None:
-    """The form in which the array holds the tensor, or None if it does not fit."""
-    dtype = _dtype(array, tensor, is_unsigned)
+    """The form in which arrays hold the tensor, or None if they do not fit."""
+    dtype = _dtype(parts, tensor, is_unsigned)
     if dtype is None:
         return None
     shape = tensor.shape or ()
+    if len(parts) > 1:
+        types = zip(parts, tensor.dtype.parts(shape), strict=True)
+        return _Form(dtype) if all(_has_shape(x.shape, t.shape, count) for x, t in types) else None
+    (array,) = parts
     is_in_order = _has_shape(array.shape, shape, count)
     matters = len(shape) in (4, 5) and shape[-1:] != (1,) and math.prod(shape[1:-1]) > 1
     is_first = matters and _has_shape(array.shape, _channels_first(shape), count)
@@ -177,8 +191,11 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
 
 
-def _dtype(array: _Array, tensor: Tensor, is_unsigned: bool) -> DType | None:
-    """The element type to compare as, or None if the array cannot hold the tensor."""
+def _dtype(parts: _Parts, tensor: Tensor, is_unsigned: bool) -> DType | None:
+    """The element type to compare as, or None if the arrays cannot hold the tensor."""
+    array, *scales = parts
+    if scales:
+        return tensor.dtype if _hold_blocks(parts, tensor) else None
     if holds(array.dtype, tensor.dtype, is_unsigned=is_unsigned, in_files=True):
         return tensor.dtype
     if array.dtype.kind == "f":
@@ -187,15 +204,37 @@ def _dtype(array: _Array, tensor: Tensor, is_unsigned: bool) -> DType | None:
     return tensor.dtype if array.dtype == np.int64 and tensor.dtype.is_integer else None
 
 
-def _no_match_message(arrays: Mapping[str, _Array], graph: Graph, count: int) -> str:
-    described = ", ".join(f"{k} {a.dtype} {a.shape}" for k, a in list(arrays.items())[:3])
+def _hold_blocks(parts: _Parts, tensor: Tensor) -> bool:
+    if tensor.dtype.block is None:
+        return False
+    pairs = zip(parts, tensor.dtype.parts(tensor.shape or ()), strict=True)
+    return all(x.dtype == t.dtype or holds_bits(x.dtype, t.dtype) for x, t in pairs)
+
+
+def _described(key: str, parts: _Parts) -> str:
+    return f"{key} {parts[0].dtype} {parts[0].shape}"
+
+
+def _no_match_message(arrays: Mapping[str, _Parts], graph: Graph, count: int) -> str:
+    described = ", ".join(_described(*each) for each in list(arrays.items())[:3])
     wanted = ", ".join(f"{t.name} {t}" for t in graph.output_tensors[:3])
     return f"no stored array ({described}) fits the graph's for {count} examples ({wanted})"
 
 
-def _arrays(stored: Stored, graph: Graph) -> dict[str, _Array]:
+def _by_tensor(stored: Stored, graph: Graph) -> dict[str, _Parts]:
+    """The arrays of each stored tensor, by its key."""
     if isinstance(stored, Mapping):
-        return {name: _InMemory(np.asarray(x)) for name, x in stored.items()}
+        return {key: [*map(_InMemory, arrays_of(on_host(x)))] for key, x in stored.items()}
+    arrays = _in_files(stored, graph)
+    whole: dict[str, _Parts] = {}
+    for tensor in graph.tensors.values():
+        names = tensor.dtype.names(tensor.name)
+        if len(names) > 1 and arrays.keys() >= {*names}:
+            whole[tensor.name] = [arrays.pop(name) for name in names]
+    return {**whole, **{key: [array] for key, array in arrays.items()}}
+
+
+def _in_files(stored: PathLike | Sequence[PathLike], graph: Graph) -> dict[str, _Array]:
     paths = [stored] if isinstance(stored, str | os.PathLike) else list(stored)
     if len(paths) == 1 and Path(paths[0]).suffix == ".npz":
         return dict(open_arrays(paths[0]))

@@ -78,21 +78,21 @@ def check(
         _check_shape(op, "bounds", bounds, result)
     if result.dtype.kind in "biu":
         return outcome(op, _integers(op, reference, result, bounds))
-    dtype, found = float_type(result.dtype), widen(result)
+    dtype, actual = float_type(result.dtype), widen(result)
     _check_float64(op, "reference", reference)
     if rule.name != "DOT_PRODUCT":
         below, above = _errors(op, rule, dtype, reference, inputs, terms, in_dtype, as_suite)
-        right = within(dtype, found, reference, below, above)
-        return outcome(op, Judgement(rule.name, right, found, reference, above))
+        right = within(dtype, actual, reference, below, above)
+        return outcome(op, Judgement(rule.name, right, actual, reference, above))
     if bounds is None:
         raise ValueError(f"{op}: no bounds, expected the operator on absolute values")
     _check_float64(op, "bounds", bounds)
     if special:
-        return check_special(op, found, reference, bounds)
+        return check_special(op, actual, reference, bounds)
     return check_dot_products(
         op,
         dtype,
-        found,
+        actual,
         reference,
         bounds,
         roundings=_roundings(op, dtype, terms, in_dtype, acc_dtype, biased),

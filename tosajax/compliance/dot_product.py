@@ -84,8 +84,8 @@ def _check_sums(op: str, error: np.ndarray, roundings: int, test_set: int | None
     if test_set is not None and test_set not in _BIASED_SETS:
         # The text's factor is 10: up to four standard deviations.
         sums.insert(0, ("the sum of errors", abs(float(error.sum())), math.sqrt(10 * variance)))
-    for name, found, bound in sums:
-        if not found <= bound:
-            text = f"{op}: {name} is {found:.9g}, expected at most {bound:.9g} [DOT_PRODUCT]"
-            return Outcome(False, "DOT_PRODUCT", None, found, 0.0, bound, text)
+    for name, value, bound in sums:
+        if not value <= bound:
+            text = f"{op}: {name} is {value:.9g}, expected at most {bound:.9g} [DOT_PRODUCT]"
+            return Outcome(False, "DOT_PRODUCT", None, value, 0.0, bound, text)
     return None

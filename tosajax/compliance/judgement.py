@@ -55,12 +55,12 @@ class Judgement(NamedTuple):
 
 def outcome(op: str, judgement: Judgement) -> Outcome:
     """Makes the outcome of a judgement: the worst element and a message about it."""
-    rule, right, found, wanted, bound = judgement
+    rule, right, result, wanted, bound = judgement
     wrong = int(right.size - right.sum())
     index = _worst(judgement)
     at = tuple(int(i) for i in index)
     limit = None if bound is None else float(bound[at])
-    values = found[at].item(), wanted[at].item()
+    values = result[at].item(), wanted[at].item()
     within = "" if limit is None else f" within {limit:.9g}"
     text = f"{op}: element {list(at)} is {values[0]!r}, expected {values[1]!r}{within}"
     if wrong:
@@ -69,9 +69,9 @@ def outcome(op: str, judgement: Judgement) -> Outcome:
 
 
 def _worst(judgement: Judgement) -> tuple[np.intp, ...]:
-    _, right, found, wanted, bound = judgement
+    _, right, result, wanted, bound = judgement
     with np.errstate(all="ignore"):
-        error = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
+        error = np.abs(result.astype(np.float64) - wanted.astype(np.float64))
         ratio = error if bound is None else error / bound
     # NaN ratios: both values are infinite, one of them is NaN, or error and bound are both 0.
     ratio = np.where(np.isnan(ratio), np.where(right, 0.0, np.inf), ratio)

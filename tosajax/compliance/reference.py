@@ -65,13 +65,13 @@ def dot_products(
         raise ValueError(f"{op} is not a dot product, only {', '.join(DOT_PRODUCTS)} are")
     shapes = {name: values.shape for name, values in inputs.items()}
     check_shapes(op, shapes)
-    known = {a.name: a.default for a in OPERATORS[op].attributes}
-    wanted = known.keys() - {"acc_type", "local_bound"}
+    defaults = {a.name: a.default for a in OPERATORS[op].attributes}
+    wanted = defaults.keys() - {"acc_type", "local_bound"}
     if attributes.keys() != wanted:
         raise ValueError(f"{op}: attributes {sorted(attributes)}, expected {sorted(wanted)}")
-    if local_bound is not None and "local_bound" not in known:
+    if local_bound is not None and "local_bound" not in defaults:
         raise ValueError(f"{op} has no attribute local_bound")
-    local = bool(known.get("local_bound", True)) if local_bound is None else local_bound
+    local = bool(defaults.get("local_bound", True)) if local_bound is None else local_bound
     terms = terms_of(op, shapes, attributes.get("kernel"), attributes.get("axis"))
     function = getattr(float64, op.lower())
     magnitudes = _magnitudes(inputs, local)
@@ -91,12 +91,12 @@ def _magnitudes(inputs: Mapping[str, np.ndarray], local: bool) -> dict[str, np.n
     bound is local, each data element is replaced by the largest one, for algorithms that mix
     elements, such as fast convolutions.
     """
-    found = {
+    magnitudes = {
         name: np.maximum(np.abs(widen(values)), normal_min(float_type(values.dtype)))
         for name, values in inputs.items()
     }
     if not local:
-        data = [name for name in found if name.startswith("input")]
-        largest = np.max([found[name].max() for name in data])
-        found.update({name: np.full(found[name].shape, largest) for name in data})
-    return found
+        data = [name for name in magnitudes if name.startswith("input")]
+        largest = np.max([magnitudes[name].max() for name in data])
+        magnitudes.update({name: np.full(magnitudes[name].shape, largest) for name in data})
+    return magnitudes

@@ -31,7 +31,7 @@ def float_type(dtype: np.dtype) -> DType:
       TypeError: no element type has this storage.
     """
     for candidate in DType:
-        if candidate.is_float and candidate.storage == dtype:
+        if candidate.is_float and candidate.block is None and candidate.storage == dtype:
             return candidate
     raise TypeError(f"{dtype.name} is not a float type of TOSA")
 
@@ -51,9 +51,9 @@ def the_type(op: str, variable: str, **known: DType | None) -> DType:
       ValueError: the matching rows have several types.
     """
     rows = [_variables(row.types) for row in OPERATORS[op].types]
-    given = {name: dtype for name, dtype in known.items() if dtype is not None}
-    fitting = {row[variable] for row in rows if given.items() <= row.items()}
-    shown = ", ".join(f"{name} {dtype.name}" for name, dtype in given.items())
+    fixed = {name: dtype for name, dtype in known.items() if dtype is not None}
+    fitting = {row[variable] for row in rows if fixed.items() <= row.items()}
+    shown = ", ".join(f"{name} {dtype.name}" for name, dtype in fixed.items())
     if not fitting:
         raise TypeError(f"{op} has no row of types with {shown}")
     if len(fitting) > 1:
@@ -66,6 +66,6 @@ def _variables(types: dict[str, DType | int]) -> dict[str, DType]:
     """Normalizes a row of types to the variables in_t, out_t and acc_t."""
     row = {name: dtype for name, dtype in types.items() if isinstance(dtype, DType)}
     both = row.get("in_out_t")
-    found = {"in_t": row.get("in_t", row.get("a_t", both)), "out_t": row.get("out_t", both)}
-    found["acc_t"] = row.get("acc_t", found["out_t"])
-    return {name: dtype for name, dtype in found.items() if dtype is not None}
+    types_of = {"in_t": row.get("in_t", row.get("a_t", both)), "out_t": row.get("out_t", both)}
+    types_of["acc_t"] = row.get("acc_t", types_of["out_t"])
+    return {name: dtype for name, dtype in types_of.items() if dtype is not None}

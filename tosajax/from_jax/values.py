@@ -18,7 +18,7 @@ from tosajax.graph import Tensor
 TOSA_TYPES: dict[np.dtype, DType] = {
     np.dtype(ml_dtypes.int4) if dtype is DType.INT4 else dtype.storage: dtype
     for dtype in DType
-    if dtype is not DType.SHAPE
+    if dtype is not DType.SHAPE and dtype.block is None
 }
 ARRAY_TYPES = {dtype: held for held, dtype in TOSA_TYPES.items()}
 

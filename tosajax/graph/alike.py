@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tosajax import spec
-from tosajax.graph.model import Graph, Node, Tensor
+from tosajax.graph.model import Graph, Node, Tensor, same_values
 
 
 def difference(first: Graph, second: Graph) -> str | None:
@@ -82,8 +82,8 @@ class _Comparison:
             return  # equal constants may be shared
         if one in self._pairs or other in self._back:
             if self._pairs.get(one) != other:
-                found = self._pairs.get(one, "another tensor")
-                yield f"{one!r} is {found!r} and {other!r} in the second"
+                partner = self._pairs.get(one, "another tensor")
+                yield f"{one!r} is {partner!r} and {other!r} in the second"
             return
         self._pairs[one], self._back[other] = other, one
         if one not in self._graphs[0].inputs:
@@ -103,8 +103,8 @@ class _Comparison:
 
     def _nodes(self, one: Node, other: Node) -> Iterator[str]:
         if one.op != other.op or len(one.inputs) != len(other.inputs):
-            found = f"{one.title} of {len(one.inputs)} inputs"
-            yield f"{found}, and {other.title} of {len(other.inputs)} in the second"
+            message = f"{one.title} of {len(one.inputs)} inputs"
+            yield f"{message}, and {other.title} of {len(other.inputs)} in the second"
             return
         names = [*one.attributes, *(n for n in other.attributes if n not in one.attributes)]
         for name in names:
@@ -117,8 +117,8 @@ class _Comparison:
         graphs = [graph.subgraphs for graph in self._graphs]
         if all(isinstance(v, str) and v in g for v, g in zip(values, graphs, strict=True)):
             parts = [g[str(v)] for v, g in zip(values, graphs, strict=True)]
-            for found in _differences(*parts):
-                yield f"{one.title}, {name}: {found}"
+            for text in _differences(*parts):
+                yield f"{one.title}, {name}: {text}"
         elif _bits(values[0]) != _bits(values[1]):
             yield f"{one.title}: {name} is {values[0]}, and {values[1]} in the second"
 
@@ -135,7 +135,7 @@ def _of_tensors(one: Tensor, other: Tensor) -> Iterator[str]:
         yield f"{one.name!r} is {one}, and {other.name!r} is {other} in the second"
     elif one.variable != other.variable:
         yield f"{one.name!r} is of variable {one.variable!r}, in the second of {other.variable!r}"
-    elif _bits(one.values) != _bits(other.values):
+    elif not same_values(one, other):
         yield f"the values of {one.name!r} and {other.name!r} differ"
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
-
-import numpy as np
-from numpy.typing import ArrayLike
+from typing import Any
 
 from tosajax import spec
-from tosajax.dtypes import DType
+from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.locations import matches
 
@@ -26,10 +24,10 @@ class Draft:
         self.tensors = dict(graph.tensors)
         self.nodes: list[Node] = []
 
-    def const(self, name: str, values: ArrayLike, dtype: DType) -> str:
+    def const(self, name: str, values: Any, dtype: DType) -> str:
         """Adds a CONST and returns its name: `name`, or a similar one if it is taken."""
-        array = np.asarray(values)
-        tensor = self._add(Tensor(unused(name, self.tensors), dtype, array.shape, array))
+        stored = to_storage(values, dtype)
+        tensor = self._add(Tensor(unused(name, self.tensors), dtype, stored.shape, stored))
         self.nodes.append(Node("CONST", (), (tensor,)))
         return tensor
 
@@ -69,11 +67,11 @@ def rewritten(graph: Graph, where: str | None, kind: str, change: Change) -> Gra
       ValueError: no node of the kind matches `where`, or no matching one can be changed.
     """
     refused: list[str] = []
-    found, count = in_all_parts(graph, lambda part: _changed(part, where, change, refused))
+    changed, count = in_all_parts(graph, lambda part: _changed(part, where, change, refused))
     if not count:
         place = f" matches {where!r}" if where is not None else ""
         raise ValueError(refused[0] if refused else f"no {kind} of graph {graph.name!r}{place}")
-    return found
+    return changed
 
 
 def unused(name: str, taken: Collection[str]) -> str:

@@ -40,11 +40,11 @@ def described(location: str | None) -> str:
 
 def tensors_at(graph: Graph) -> dict[str, list[str]]:
     """The tensors computed at each named MLIR location, in order."""
-    found: dict[str, list[str]] = {}
+    tensors: dict[str, list[str]] = {}
     for node in graph.ordered_nodes():
         if named := _NAMED.findall(node.location or ""):
-            found.setdefault(named[-1], []).extend(node.outputs)
-    return found
+            tensors.setdefault(named[-1], []).extend(node.outputs)
+    return tensors
 
 
 def tensors_by_names(graph: Graph) -> list[dict[str, list[str]]]:
@@ -71,8 +71,8 @@ def tensors_by_names(graph: Graph) -> list[dict[str, list[str]]]:
 
 def trace_of(entries: Any) -> Trace:
     """The Trace of a `node_trace`, ExecuTorch's list of PyTorch nodes, newest first."""
-    found = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
-    return tuple((str(e.get("name")), str(e.get("pass_name"))) for e in reversed(found))
+    passes = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
+    return tuple((str(e.get("name")), str(e.get("pass_name"))) for e in reversed(passes))
 
 
 def tensors_by_traces(graph: Graph, traces: Set[Trace]) -> dict[Trace, list[str]]:
@@ -83,13 +83,13 @@ def tensors_by_traces(graph: Graph, traces: Set[Trace]) -> dict[Trace, list[str]
       traces: the traces to find. Programs of later passes have longer traces with the same start.
     """
     lengths = sorted({len(trace) for trace in traces})
-    found: dict[Trace, list[str]] = {}
+    tensors: dict[Trace, list[str]] = {}
     for node in graph.ordered_nodes():
         trace = _trace(node.location)
         for length in lengths:
             if length <= len(trace) and trace[:length] in traces:
-                found.setdefault(trace[:length], []).extend(node.outputs)
-    return found
+                tensors.setdefault(trace[:length], []).extend(node.outputs)
+    return tensors
 
 
 def _trace(location: str | None) -> Trace:

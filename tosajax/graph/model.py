@@ -44,8 +44,8 @@ class Tensor:
       dtype: the element type; DType.SHAPE for a shape.
       shape: dimensions, DYNAMIC where not known; None for an unranked tensor. For a shape of rank
         n, (n,).
-      values: the elements in `dtype.storage`, for the output of CONST and CONST_SHAPE (and the
-        initial value of a variable), else None.
+      values: the value in the arrays of `dtype.parts`, for the output of CONST and CONST_SHAPE
+        (and the initial value of a variable), else None.
       variable: the name of the variable that the tensor stands for, else None.
 
     Example:
@@ -57,21 +57,19 @@ class Tensor:
     name: str
     dtype: DType
     shape: tuple[int, ...] | None
-    values: np.ndarray | None = None
+    values: Any = None
     variable: str | None = None
 
     def __post_init__(self) -> None:
         if self.values is not None:
-            frozen = to_storage(self.values, self.dtype).view()
-            frozen.flags.writeable = False
-            object.__setattr__(self, "values", frozen)
+            arrays = self.dtype.arrays(to_storage(self.values, self.dtype))
+            object.__setattr__(self, "values", self.dtype.join(map(_frozen, arrays)))
 
     def __eq__(self, other: object) -> bool:
         """Compares bit for bit: NaN equals itself, 0.0 differs from -0.0."""
         if not isinstance(other, Tensor):
             return NotImplemented
-        mine, theirs = self._key(), other._key()
-        return mine == theirs and _same_values(self.values, other.values)
+        return self._key() == other._key() and same_values(self, other)
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -262,8 +260,8 @@ class Quantization:
                 f"scale is {_some(self.scale)}, expected positive finite numbers of float32"
             )
         if len(self.zero_point) not in (1, len(self.scale)):
-            found = f"{len(self.zero_point)} zero points of {len(self.scale)} scales"
-            raise ValueError(f"{found}, expected one or as many")
+            message = f"{len(self.zero_point)} zero points of {len(self.scale)} scales"
+            raise ValueError(f"{message}, expected one or as many")
         if len(self.scale) > 1 and not self.axes:
             raise ValueError(f"{len(self.scale)} scales, expected the axes of their channels")
         if list(self.axes) != sorted({*self.axes}):
@@ -293,8 +291,8 @@ class Quantization:
         return f"Quantization({self})"
 
     def __str__(self) -> str:
-        if found := self.of_all:
-            return f"scale {found[0]:.9g}, zero point {found[1]}"
+        if pair := self.of_all:
+            return f"scale {pair[0]:.9g}, zero point {pair[1]}"
         low, high = min(self.scale), max(self.scale)
         zeros = sorted({*self.zero_point})
         zero = f"zero point {zeros[0]}" if len(zeros) == 1 else f"zero points {_some(zeros)}"
@@ -381,7 +379,7 @@ class Graph:
     def _order(self) -> tuple[Node, ...]:
         return self.nodes if _in_order(self.nodes) else _sorted(self.nodes)
 
-    def quantized(self, *inputs: np.ndarray, clip: bool = False) -> tuple[np.ndarray, ...]:
+    def quantized(self, *inputs: Any, clip: bool = False) -> tuple[np.ndarray, ...]:
         """Quantizes the inputs for a call that have an entry in `quantization`.
 
         Args:
@@ -417,7 +415,8 @@ class Graph:
                 return x
             return integers_of(x, tensor, scale, unsigned=is_unsigned, clip=clip)
 
-        return tuple(map(integers, self.input_tensors, map(np.asarray, inputs)))
+        pairs = zip(self.input_tensors, inputs, strict=True)
+        return tuple(integers(t, np.asarray(x)) if t.dtype.block is None else x for t, x in pairs)
 
     def walk(self) -> Iterator[Graph]:
         """Yields this graph and all its subgraphs, nested ones included."""
@@ -518,14 +517,14 @@ def declared_variables(graph: Graph) -> dict[str, tuple[Tensor, ...]]:
       >>> list(declared_variables(b.graph([b.read("count", tosajax.DType.INT32, (2,))])))
       ['count']
     """
-    found: dict[str, tuple[Tensor, ...]] = {}
+    declared: dict[str, tuple[Tensor, ...]] = {}
     for part in graph.walk():
         for node in part.nodes:
             if node.op == "VARIABLE":
                 name = node.attributes.get("name", "")
                 tensors = (part.tensors[n] for n in node.outputs if n in part.tensors)
-                found[name] = (*found.get(name, ()), *tensors)
-    return found
+                declared[name] = (*declared.get(name, ()), *tensors)
+    return declared
 
 
 def _some(numbers: Sequence[Any]) -> str:
@@ -539,10 +538,18 @@ def _brief(value: Any) -> str:
     return f"{len(value)} bytes" if isinstance(value, bytes) else html.shortened(repr(value), 40)
 
 
-def _same_values(a: np.ndarray | None, b: np.ndarray | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return a.shape == b.shape and a.tobytes() == b.tobytes()
+def same_values(one: Tensor, other: Tensor) -> bool:
+    """Whether the values of two tensors of one type have the same shape and bits."""
+    if one.values is None or other.values is None:
+        return one.values is other.values
+    pairs = zip(one.dtype.arrays(one.values), other.dtype.arrays(other.values), strict=True)
+    return all(a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _same_attributes(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

@@ -127,7 +127,7 @@ def quantize(
     limits = _limits(tensor, quantization, unsigned)
     scale, zero_point = _along(quantization, tensor)
     scale = scale.astype(np.float32)
-    found = np.empty(values.shape, dtype.storage)
+    result = np.empty(values.shape, dtype.storage)
     for part in _parts(values):
         x = values[part].astype(np.float32)
         if np.isnan(x).any():
@@ -137,8 +137,8 @@ def quantize(
         integers = steps + zero_point
         if clipping is not None:
             clipping.add(x, integers)
-        found[part] = integers.clip(*limits).astype(np.int64).astype(dtype.storage)
-    return found
+        result[part] = integers.clip(*limits).astype(np.int64).astype(dtype.storage)
+    return result
 
 
 def integers_of(
@@ -160,11 +160,11 @@ def integers_of(
       ValueError: a value is NaN, or many are out of range.
     """
     clipping = None if clip else Clipping(tensor, quantization, unsigned=unsigned)
-    found = quantize(values, tensor, quantization, unsigned=unsigned, clipping=clipping)
+    integers = quantize(values, tensor, quantization, unsigned=unsigned, clipping=clipping)
     if clipping is not None:
         clipping.refuse()
         clipping.warn()
-    return found
+    return integers
 
 
 def dequantize(
@@ -172,12 +172,12 @@ def dequantize(
 ) -> np.ndarray:
     """Dequantizes integers to float32 of the shape of `values`; see `quantize` for arguments."""
     scale, zero_point = _along(quantization, tensor)
-    found = np.empty(values.shape, np.float32)
+    result = np.empty(values.shape, np.float32)
     for part in _parts(values):
         x = values[part]
         x = x.view(f"u{x.dtype.name}") if unsigned else x
-        found[part] = (x.astype(np.float64) - zero_point) * scale
-    return found
+        result[part] = (x.astype(np.float64) - zero_point) * scale
+    return result
 
 
 def _limits(tensor: Tensor, quantization: Quantization, unsigned: bool) -> tuple[int, int]:
@@ -200,8 +200,8 @@ def _along(quantization: Quantization, tensor: Tensor) -> tuple[np.ndarray, np.n
     shape = [
         size if axis in quantization.axes else 1 for axis, size in enumerate(tensor.shape or ())
     ]
-    found = []
+    arrays = []
     for numbers in (quantization.scale, quantization.zero_point):
         array = np.asarray(numbers, np.float64)
-        found.append(array.reshape(()) if array.size == 1 else array.reshape(shape))
-    return found[0], found[1]
+        arrays.append(array.reshape(()) if array.size == 1 else array.reshape(shape))
+    return arrays[0], arrays[1]

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 
 from tosajax import html, spec
-from tosajax.graph import Graph, Node
+from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.locations import described
 
 
@@ -25,17 +25,13 @@ class Summary:
 def summarize(graph: Graph) -> Summary:
     """The Summary of a legal graph with known dimensions."""
     parts = list(graph.walk())
-    constants = [
-        values
-        for part in parts
-        for node in part.nodes
-        if node.op == "CONST" and (values := part.tensors[node.outputs[0]].values) is not None
-    ]
+    tensors = [part.tensors[n.outputs[0]] for part in parts for n in part.nodes if n.op == "CONST"]
+    constants = [tensor for tensor in tensors if tensor.values is not None]
     return Summary(
         operators=dict(Counter(node.op for part in parts for node in part.nodes).most_common()),
         dtypes=dict(Counter(t.dtype.name for p in parts for t in p.tensors.values()).most_common()),
-        parameters=sum(v.size for v in constants),
-        parameter_bytes=sum(v.nbytes for v in constants),
+        parameters=sum(math.prod(t.values.shape) for t in constants),
+        parameter_bytes=sum(map(_held, constants)),
         macs=sum(macs_of(node, part) for part in parts for node in part.nodes),
     )
 
@@ -62,25 +58,24 @@ def facts(graph: Graph) -> list[tuple[str, str]]:
     """Facts about a graph: pairs of a term and its HTML."""
     operators = Counter(node.op for part in graph.walk() for node in part.nodes)
     counts = [f"{count} {op}" for op, count in operators.most_common()]
-    values = [t.values for part in graph.walk() for t in part.tensors.values()]
-    held = sum(v.nbytes for v in values if v is not None)
-    found = [
+    held = sum(_held(t) for part in graph.walk() for t in part.tensors.values())
+    pairs = [
         ("inputs", html.listed([f"{t.name}: {t}" for t in graph.input_tensors])),
         ("outputs", html.listed([f"{t.name}: {t}" for t in graph.output_tensors])),
         ("nodes", f"{sum(operators.values()):,}: {html.listed(counts, 12)}"),
         ("constants", html.counted(held, "byte")),
     ]
     if graph.subgraphs:
-        found.append(("subgraphs", html.listed(list(graph.subgraphs))))
+        pairs.append(("subgraphs", html.listed(list(graph.subgraphs))))
     source = graph.source
     if source.producer or source.version:
-        made = f"{source.format} {source.version} {source.producer}"
-        found.append(("made by", html.shortened(made, 120)))
+        producer = f"{source.format} {source.version} {source.producer}"
+        pairs.append(("made by", html.shortened(producer, 120)))
     if source.rewrites:
-        found.append(("rewritten", html.listed([str(rewrite) for rewrite in source.rewrites])))
+        pairs.append(("rewritten", html.listed([str(rewrite) for rewrite in source.rewrites])))
     if source.agreement:
-        found.append(("agreement", html.listed([str(each) for each in source.agreement])))
-    return [(term, html.wrappable(text)) for term, text in found]
+        pairs.append(("agreement", html.listed([str(each) for each in source.agreement])))
+    return [(term, html.wrappable(text)) for term, text in pairs]
 
 
 def node_table(graph: Graph) -> tuple[list[str], list[list[object]]]:
@@ -98,6 +93,11 @@ def node_table(graph: Graph) -> tuple[list[str], list[list[object]]]:
     return ["#", "operator", "output", "type", "inputs", "location"], rows
 
 
+def _held(tensor: Tensor) -> int:
+    """The bytes of a constant, as held in memory; 0 for other tensors."""
+    return 0 if tensor.values is None else tensor.dtype.nbytes(tensor.values.shape)
+
+
 def _types_of(node: Node, graph: Graph) -> str:
-    known = [graph.tensors[name] for name in node.outputs if name in graph.tensors]
-    return html.listed([str(tensor) for tensor in known])
+    outputs = [graph.tensors[name] for name in node.outputs if name in graph.tensors]
+    return html.listed([str(tensor) for tensor in outputs])

@@ -19,9 +19,9 @@ def tensor_arguments(
         return [(a, tensors[name]) for a in values for name in node.outputs[:1]]
     pairs: list[tuple[Argument, Tensor]] = []
     for kind, names in ((Kind.INPUT, node.inputs), (Kind.OUTPUT, node.outputs)):
-        found = arguments(operator, names, kind)
+        named = arguments(operator, names, kind)
         for argument in operator.inputs if kind is Kind.INPUT else operator.outputs:
-            value = found.get(argument.name, ())
+            value = named.get(argument.name, ())
             for name in value if isinstance(value, tuple) else (value,):
                 pairs.append((argument, tensors[name]))
     return pairs

@@ -22,12 +22,12 @@ def zero_points(graph: Graph) -> dict[str, int]:
     Returns:
       Zero points by tensor name; tensors without a known zero point are left out.
     """
-    found: dict[str, int] = {}
+    zeros: dict[str, int] = {}
     for node in graph.ordered_nodes():
         for name, zero_point in _named(node, graph):
-            found.setdefault(name, zero_point)
-    _pass_on(graph, found)
-    return found
+            zeros.setdefault(name, zero_point)
+    _pass_on(graph, zeros)
+    return zeros
 
 
 def _named(node: Node, graph: Graph) -> list[tuple[str, int]]:
@@ -51,30 +51,30 @@ def of_one_scale(graph: Graph) -> dict[str, str]:
 
     Tensors share a scale if only operators such as CLAMP and RESHAPE are between them.
     """
-    found = {name: name for name in graph.tensors}
+    owners = {name: name for name in graph.tensors}
 
     def root(name: str) -> str:
-        while found[name] != name:
-            found[name] = name = found[found[name]]
+        while owners[name] != name:
+            owners[name] = name = owners[owners[name]]
         return name
 
     for node in graph.ordered_nodes():
         if node.op in _KEEPING and node.inputs and node.outputs:
             ends = node.inputs[0], node.outputs[0]
             if graph.tensors[ends[0]].dtype is graph.tensors[ends[1]].dtype:
-                found[root(ends[1])] = root(ends[0])
-    return {name: root(name) for name in found}
+                owners[root(ends[1])] = root(ends[0])
+    return {name: root(name) for name in owners}
 
 
 def unsigned_tensors(graph: Graph) -> set[str]:
     """The tensors that hold unsigned integers, as inputs and outputs of converted graphs do."""
-    found: dict[str, bool] = {}
+    signs: dict[str, bool] = {}
     for node in graph.nodes:
         if node.op == "RESCALE":
-            found[node.inputs[0]] = bool(node.attributes["input_unsigned"])
-            found[node.outputs[0]] = bool(node.attributes["output_unsigned"])
-    _pass_on(graph, found)
-    return {name for name, is_unsigned in found.items() if is_unsigned}
+            signs[node.inputs[0]] = bool(node.attributes["input_unsigned"])
+            signs[node.outputs[0]] = bool(node.attributes["output_unsigned"])
+    _pass_on(graph, signs)
+    return {name for name, is_unsigned in signs.items() if is_unsigned}
 
 
 def _pass_on(graph: Graph, found: dict[str, Any]) -> None:

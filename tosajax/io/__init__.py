@@ -67,10 +67,10 @@ def load(
     path = Path(source)
     try:
         with open(path, "rb") as file:
-            content, known = _content(file)
-        if known.has_outside and constants is None:
+            content, form = _content(file)
+        if form.has_outside and constants is None:
             asked = asked._replace(constants=outside.read(path, content))
-        graph = known.read(content, asked)
+        graph = form.read(content, asked)
     except (FormatError, UnsupportedError) as error:
         raise type(error)(f"{os.fspath(source)}: {error}") from None
     scales = sidecar.read(graph, path, content)
@@ -113,9 +113,9 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
     check_type("path", path, (str, os.PathLike), "a path")
     path = Path(path)
-    known = check_path(path)
-    content, constants = _of_text(known.write, graph)
-    if known.has_outside:
+    form = check_path(path)
+    content, constants = _of_text(form.write, graph)
+    if form.has_outside:
         outside.write(constants, path, content)
     with replacing(path) as file:
         file.write(content)
@@ -134,12 +134,12 @@ def check_path(path: str | os.PathLike[str]) -> Format:
       >>> io.check_path("model.mlir").suffix
       '.mlir'
     """
-    known = of_suffix(Path(path).suffix)
-    if known is None:
-        found, wanted = Path(path).suffix, ", ".join(f.suffix for f in FORMATS)
-        raise ValueError(f"{path}: suffix is {found!r}, expected one of {wanted}")
+    form = of_suffix(Path(path).suffix)
+    if form is None:
+        suffix, wanted = Path(path).suffix, ", ".join(f.suffix for f in FORMATS)
+        raise ValueError(f"{path}: suffix is {suffix!r}, expected one of {wanted}")
     check_folder(path)
-    return known
+    return form
 
 
 def to_bytes(graph: Graph) -> bytes:
@@ -165,20 +165,20 @@ def _of_text(write: Callable[[Graph], _T], graph: Graph) -> _T:
     try:
         return write(graph)
     except UnicodeEncodeError as error:
-        found = f"{error.object[:80]!r} has half of a surrogate pair"
-        raise ValueError(f"{found}, and files have texts of Unicode") from None
+        message = f"{error.object[:80]!r} has half of a surrogate pair"
+        raise ValueError(f"{message}, and files have texts of Unicode") from None
 
 
 def _content(file: IO[bytes]) -> tuple[memoryview, Format]:
     """Reads the content of a file, and detects its format."""
     start = file.read(_START)
-    known = of_content(memoryview(start))
+    form = of_content(memoryview(start))
     if os.fstat(file.fileno()).st_size <= _MOST_READ:
-        return memoryview(start + file.read()), known
-    if known.name != "TOSA flatbuffer":
-        raise UnsupportedError(f"the {known.name} is larger than 2 GB")
+        return memoryview(start + file.read()), form
+    if form.name != "TOSA flatbuffer":
+        raise UnsupportedError(f"the {form.name} is larger than 2 GB")
     # Most of so large a file is data after the flatbuffer; mapping it reads only the parts in use.
-    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), known
+    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), form
 
 
 def __dir__() -> list[str]:

@@ -33,8 +33,8 @@ def read_data(data: np.ndarray | bytes, dtype: DType, shape: Sequence[int]) -> n
         raise FormatError(f"{data.size} bytes of data for {wanted}")
     size = dtypes.packed_size(dtype, math.prod(shape))
     if data[size:].any():
-        found = f"{data.size} bytes of data, not zero beyond byte {size}"
-        raise FormatError(f"{found}, expected {size} bytes for {wanted}")
+        message = f"{data.size} bytes of data, not zero beyond byte {size}"
+        raise FormatError(f"{message}, expected {size} bytes for {wanted}")
     try:
         return dtypes.unpack(data[:size], dtype, shape)
     except ValueError as error:  # too short; or too many or too large dimensions for NumPy
@@ -109,8 +109,8 @@ def _read_enumerant(argument: Argument, number: int) -> Any:
         return argument.dtype(number)  # type: ignore[operator]
     except ValueError:
         names = ", ".join(m.name for m in argument.dtype)  # type: ignore[union-attr]
-        found = f"value {number} is unknown" if number else "the file gives no value"
-        raise FormatError(f"{found}, expected one of {names}") from None
+        message = f"value {number} is unknown" if number else "the file gives no value"
+        raise FormatError(f"{message}, expected one of {names}") from None
 
 
 def _type_of(argument: Argument, operator: Operator, tensors: Sequence[Tensor | None]) -> DType:

@@ -109,8 +109,8 @@ def describe(data: memoryview) -> tuple[str, str]:
         if start[at:].startswith(magic):
             return name, helps
     if start.startswith(b"PK\x03\x04"):
-        found = ((name, helps) for word, name, helps in _ZIPPED if word in start)
-        return next(found, ("a ZIP archive", "it has to be unpacked"))
+        kinds = ((name, helps) for word, name, helps in _ZIPPED if word in start)
+        return next(kinds, ("a ZIP archive", "it has to be unpacked"))
     line = _first_line(_text(memoryview(start)))[:60]
     if b"\0" not in start and line and line.isascii():
         return f"text, neither JSON nor MLIR, that starts with {line.decode()!r}", ""

@@ -64,8 +64,8 @@ class _Reader:
 
     def check(self, start: int, size: int, what: str) -> None:
         if start < 0 or start + size > len(self.data):
-            found = f"{what} takes bytes {start} to {start + size}"
-            raise self.error(f"{found}, beyond the {len(self.data)} bytes of the file")
+            message = f"{what} takes bytes {start} to {start + size}"
+            raise self.error(f"{message}, beyond the {len(self.data)} bytes of the file")
 
     def number(self, form: str, at: int) -> int:
         self.check(at, struct.calcsize(form), "a number")
@@ -81,8 +81,8 @@ class _Reader:
         slots, size = self.layout(at)
         later = sum(1 for slot in slots[len(table.fields) :] if slot)
         if later and only is None:
-            found = f"{table.name} has {later} fields of a later version"
-            raise UnsupportedError(f"{self.place()}: {found}")
+            message = f"{table.name} has {later} fields of a later version"
+            raise UnsupportedError(f"{self.place()}: {message}")
         value: dict[str, Any] = {}
         for field, slot in zip(table.fields, chain(slots, repeat(0)), strict=False):
             if only is not None and field.name not in only:
@@ -194,15 +194,15 @@ class _Writer:
         self.texts: dict[str, int] = {}
 
     def table(self, value: Mapping[str, Any], table: Table) -> int:
-        given = [(slot, f, value.get(f.name)) for slot, f in enumerate(table.fields)]
-        given = [(slot, f, v) for slot, f, v in given if v is not None]
+        present = [(slot, f, value.get(f.name)) for slot, f in enumerate(table.fields)]
+        present = [(slot, f, v) for slot, f, v in present if v is not None]
         offsets = {
             slot: self.child(f.type, v, value)
-            for slot, f, v in given
+            for slot, f, v in present
             if not isinstance(f.type, Scalar | Enumeration)
         }
         self.builder.StartObject(len(table.fields))
-        for slot, field, v in given:
+        for slot, field, v in present:
             if slot in offsets:
                 self.builder.PrependUOffsetTRelativeSlot(slot, offsets[slot], 0)
             else:

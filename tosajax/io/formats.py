@@ -151,15 +151,15 @@ def of_content(data: memoryview) -> Format:
     Raises:
       FormatError: the format is unknown.
     """
-    for known in FORMATS:
-        if known.is_here(data):
-            return known
-    wanted = ", ".join(known.name for known in FORMATS)
-    found, helps = detect.describe(data)
+    for form in FORMATS:
+        if form.is_here(data):
+            return form
+    wanted = ", ".join(form.name for form in FORMATS)
+    content, helps = detect.describe(data)
     more = f"; {helps}" if helps else ""
-    raise FormatError(f"the content looks like {found}, expected one of {wanted}{more}")
+    raise FormatError(f"the content looks like {content}, expected one of {wanted}{more}")
 
 
 def of_suffix(suffix: str) -> Format | None:
     """The format of files with a suffix; None if the suffix is unknown."""
-    return next((known for known in FORMATS if known.suffix == suffix), None)
+    return next((form for form in FORMATS if form.suffix == suffix), None)

@@ -32,6 +32,7 @@ from tosajax.io.attributes import (
     read_dtype,
     write_attributes,
 )
+from tosajax.io.expressible import check_types
 from tosajax.io.versions import WRITTEN
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.spec import VarType
@@ -40,6 +41,7 @@ _ACCESSES = ("VARIABLE_READ", "VARIABLE_WRITE")
 _DEEPEST = spec.LEVELS["none"].MAX_NESTING
 _MOST_GRAPHS = 4096  # visits of a walk, which grow exponentially where regions share regions
 _EMPTY = np.empty(0, np.uint8)
+_TYPES = frozenset(dtype for dtype in DType if dtype.block is None)
 
 
 def read_graph(root: Mapping[str, Any], file: memoryview, source: Source) -> Graph:
@@ -84,8 +86,8 @@ def _only_block(region: Mapping[str, Any]) -> Mapping[str, Any]:
     if not blocks:
         raise FormatError(f"region {region['name']!r} has no block")
     if len(blocks) > 1:
-        found = f"region {region['name']!r} has {len(blocks)} blocks"
-        raise UnsupportedError(f"{found}, expected one")
+        message = f"region {region['name']!r} has {len(blocks)} blocks"
+        raise UnsupportedError(f"{message}, expected one")
     return blocks[0]
 
 
@@ -248,9 +250,9 @@ def _operator_name(fields: Mapping[str, Any]) -> str:
     if name == "IDENTITY" and schema.OP.name_of(table) in _ACCESSES:
         return str(schema.OP.name_of(table))
     if table != op:
-        found = schema.ATTRIBUTE_TYPE.name_of(table) or f"of unknown type {table}"
+        stated = schema.ATTRIBUTE_TYPE.name_of(table) or f"of unknown type {table}"
         wanted = schema.ATTRIBUTE_TYPE.name_of(op)
-        raise FormatError(f"the attribute table is {found}, expected {wanted}")
+        raise FormatError(f"the attribute table is {stated}, expected {wanted}")
     return name
 
 
@@ -259,13 +261,13 @@ def _operator_name(fields: Mapping[str, Any]) -> str:
 
 def _declare_variables(graphs: Mapping[str, Graph]) -> dict[str, Graph]:
     """Adds a VARIABLE node at the head of the first graph that declares the variable."""
-    known: dict[str, Tensor] = {}
+    firsts: dict[str, Tensor] = {}
     declared: dict[str, Graph] = {}
     for key, graph in graphs.items():
         written = {name for n in graph.nodes if n.op == "VARIABLE" for name in n.outputs}
         nodes = []
         for tensor in _variables(graph).values():
-            first = known.setdefault(str(tensor.variable), tensor)
+            first = firsts.setdefault(str(tensor.variable), tensor)
             if dataclasses.replace(tensor, name=first.name) != first:
                 raise FormatError(f"variable {tensor.variable!r} is declared twice, differently")
             if first is tensor and tensor.name not in written:
@@ -277,11 +279,12 @@ def _declare_variables(graphs: Mapping[str, Graph]) -> dict[str, Graph]:
 
 def _variables(graph: Graph) -> dict[str, Tensor]:
     """The variable tensors of a graph, by the variable's name."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for tensor in graph.tensors.values():
-        if tensor.variable is not None and found.setdefault(tensor.variable, tensor) is not tensor:
-            raise FormatError(f"variable {tensor.variable!r} has two tensors in {graph.name!r}")
-    return found
+        name = tensor.variable
+        if name is not None and tensors.setdefault(name, tensor) is not tensor:
+            raise FormatError(f"variable {name!r} has two tensors in {graph.name!r}")
+    return tensors
 
 
 def _declaration(tensor: Tensor) -> Node:
@@ -356,8 +359,10 @@ def write_graph(graph: Graph) -> dict[str, Any]:
     """Converts a graph to the nested form of a file, the inverse of `read_graph`.
 
     Raises:
+      UnsupportedError: files have no tensors of one of its types.
       ValueError: the graph has something that a file cannot store.
     """
+    check_types(graph, _TYPES, "a TOSA file")
     regions: dict[str, Graph] = {}
     for part in graph.walk():
         if regions.setdefault(part.name, part) != part:
@@ -416,8 +421,8 @@ def _data(tensor: Tensor) -> bytes | None:
     if tensor.values is None:
         return None
     if tensor.values.shape != tensor.shape:
-        found = f"{tensor.name!r} has values of shape {tensor.values.shape}"
-        raise ValueError(f"{found}, expected {tensor.shape}")
+        message = f"{tensor.name!r} has values of shape {tensor.values.shape}"
+        raise ValueError(f"{message}, expected {tensor.shape}")
     return dtypes.pack(tensor.values, tensor.dtype)
 
 

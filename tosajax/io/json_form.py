@@ -59,15 +59,15 @@ def _table(
         unknown = raw.keys() - {field.name for field in table.fields}
         if unknown:
             names = ", ".join(field.name for field in table.fields) or "none"
-            found = f"{table.name} has no field {min(unknown)!r}"
-            raise FormatError(f"{path or 'root'}: {found}, expected {names}")
+            message = f"{table.name} has no field {min(unknown)!r}"
+            raise FormatError(f"{path or 'root'}: {message}, expected {names}")
     value: dict[str, Any] = {}
     for field in table.fields:
         if only is None or field.name in only:
-            found = raw.get(field.name)
+            entry = raw.get(field.name)
             where = f"{path}.{field.name}".lstrip(".")
             value[field.name] = (
-                field.default if found is None else _value(found, field.type, where, value)
+                field.default if entry is None else _value(entry, field.type, where, value)
             )
     return value
 
@@ -148,10 +148,10 @@ def plain(value: Mapping[str, Any], table: Table) -> dict[str, Any]:
 
     Fields that are None, missing, or equal to the schema's default are omitted.
     """
-    given = ((field, value.get(field.name)) for field in table.fields)
+    entries = ((field, value.get(field.name)) for field in table.fields)
     return {
         field.name: _json_value(field, v, value)
-        for field, v in given
+        for field, v in entries
         if v is not None and (field.default is None or v != field.default)
     }
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from tosajax.arguments.arrays import load_arrays
 from tosajax.atomic import replacing
+from tosajax.dtypes import npy_type
 from tosajax.report import FormatError
 
 SUFFIX = ".npz"
@@ -38,7 +39,9 @@ def write(constants: Mapping[int, np.ndarray], model: Path, content: bytes) -> N
     if not constants:
         path.unlink(missing_ok=True)
         return
-    arrays = {f"{number}:{x.dtype.name}": _bits(x) for number, x in constants.items()}
+    arrays = {
+        f"{number}:{x.dtype.name}": x.view(npy_type(x.dtype)) for number, x in constants.items()
+    }
     with replacing(path) as file:
         np.savez(file, **{_MODULE: _digest(content)}, **arrays)
 
@@ -56,11 +59,11 @@ def read(model: Path, content: memoryview | bytes) -> dict[int, np.ndarray] | No
     path = path_of(model)
     if not path.is_file():
         return None
-    found = load_arrays(path)
-    digest = found.pop(_MODULE, None)
+    arrays = load_arrays(path)
+    digest = arrays.pop(_MODULE, None)
     if digest is None or not np.array_equal(digest, _digest(content)):
         raise FormatError(f"{path} belongs to another content of {model.name}: save both again")
-    return dict(_constant(path, name, array) for name, array in found.items())
+    return dict(_constant(path, name, array) for name, array in arrays.items())
 
 
 def _constant(path: Path, name: str, array: np.ndarray) -> tuple[int, np.ndarray]:
@@ -69,11 +72,6 @@ def _constant(path: Path, name: str, array: np.ndarray) -> tuple[int, np.ndarray
         return int(number), array.view(np.dtype(dtype))
     except (ValueError, TypeError) as error:
         raise FormatError(f"{path}: {name}: {error}, expected <number>:<type>") from None
-
-
-def _bits(x: np.ndarray) -> np.ndarray:
-    """Views an array whose type NumPy cannot save as unsigned integers of the same size."""
-    return x if x.dtype.isbuiltin == 1 else x.view(f"u{x.dtype.itemsize}")
 
 
 def _digest(content: memoryview | bytes) -> np.ndarray:

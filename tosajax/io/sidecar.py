@@ -49,7 +49,7 @@ def write(graph: Graph, model: Path, content: bytes) -> None:
     if not graph.quantization:
         path.unlink(missing_ok=True)
         return
-    tensors = {name: _entry(found) for name, found in graph.quantization.items()}
+    tensors = {name: _entry(scales) for name, scales in graph.quantization.items()}
     rows = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(e)}" for name, e in tensors.items())
     head = json.dumps({"kind": _KIND, "version": _VERSION, "model": _digest(content)})
     write_text(path, f'{head[:-1]}, "tensors": {{\n  {rows}\n}}}}\n')
@@ -79,7 +79,7 @@ def read(graph: Graph, model: Path, content: memoryview | bytes) -> Mapping[str,
             raise ValueError(f"its kind is not {_KIND!r}")
         if root.get("version") != _VERSION:
             raise ValueError(f"its version is {root.get('version')!r}, expected {_VERSION}")
-        found = {str(name): _quantization(e) for name, e in dict(root["tensors"]).items()}
+        scales = {str(name): _quantization(e) for name, e in dict(root["tensors"]).items()}
     except (
         ValueError,
         TypeError,
@@ -98,12 +98,12 @@ def read(graph: Graph, model: Path, content: memoryview | bytes) -> Mapping[str,
             stacklevel=4,
         )
         return {}
-    for name, quantization in found.items():
+    for name, quantization in scales.items():
         tensor = graph.tensors.get(name)
         if tensor is None or not quantization.fits(tensor):
             what = "has no such tensor" if tensor is None else f"has {tensor} there"
             raise FormatError(f"{path}: {name!r}: {quantization}, and the model {what}")
-    return found
+    return scales
 
 
 def _digest(content: memoryview | bytes) -> str:

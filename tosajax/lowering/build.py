@@ -182,11 +182,13 @@ def _scope(node: Node, tensors: Mapping[str, Tensor], *, native: bool) -> str:
     return f"{scope_name(node)}/{not_native(reason)}" if reason else scope_name(node)
 
 
-def to_device(values: np.ndarray, dtype: DType) -> jax.Array:
-    """Copies values in their storage type to a JAX array; int48 is not narrowed."""
+def to_device(values: Any, dtype: DType) -> Any:
+    """Copies a value in NumPy arrays to JAX arrays; int48 is not narrowed."""
+    if dtype is DType.INT48:
+        return _x64.from_numpy(values)
     # jnp.asarray compiles a program for each shape. jax.device_put may share memory with the NumPy
     # array, hence the copy.
-    return _x64.from_numpy(values) if dtype is DType.INT48 else jax.device_put(np.array(values))
+    return dtype.join(jax.device_put(np.array(array)) for array in dtype.arrays(values))
 
 
 def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:

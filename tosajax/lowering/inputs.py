@@ -11,23 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax.arguments.types import check_count, shown
-from tosajax.dtypes import DType
+from tosajax.block_scaled import BlockScaled, arrays_of, described
+from tosajax.dtypes import DType, Part, holds_bits, why_not_blocks
 from tosajax.graph import Graph, Tensor, declared_variables, shape_fits
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.variables import Variable
 
 # Types in which every bit pattern is a value.
 _WHOLE = frozenset(DType) - {DType.BOOL, DType.INT4, DType.INT48, DType.SHAPE}
-# NumPy types that hold, in files, the bits of types that NumPy lacks.
-_IN_FILES = {
-    DType.BF16: (np.uint16, np.dtype("V2")),
-    DType.FP8E4M3: (np.uint8, np.dtype("V1")),
-    DType.FP8E5M2: (np.uint8, np.dtype("V1")),
-}
 _UNSIGNED = {DType.INT8: np.uint8, DType.INT16: np.uint16}
 
-# A parameter's element type and shape.
-Form = tuple[np.dtype, tuple[int, ...]]
+# The element types and shapes of a parameter's arrays.
+Form = tuple[Part, ...]
 
 _FOR_BATCH = "run examples side by side with jax.vmap, or compile with batch={}"
 # MAX_RANK of a TOSA level. Searching a transposition of more axes is slow.
@@ -36,7 +31,10 @@ _MAX_RANK = 6
 
 def forms_of(params: Mapping[str, Any]) -> dict[str, Form]:
     """Element types and shapes, for `checked_inputs`."""
-    return {name: (value.dtype, value.shape) for name, value in params.items()}
+    return {
+        name: tuple(Part(array.dtype, array.shape) for array in arrays_of(value))
+        for name, value in params.items()
+    }
 
 
 def checked_inputs(
@@ -73,13 +71,13 @@ def checked_inputs(
     return arrays
 
 
-def as_array(tensor: Tensor, value: Any) -> jax.Array | np.ndarray:
-    """Converts an input to an array.
+def as_array(tensor: Tensor, value: Any) -> Any:
+    """Converts an input to an array; a BlockScaled is returned as it is.
 
     Raises:
       TypeError: the value is not an array.
     """
-    if isinstance(value, jax.Array | np.ndarray):
+    if isinstance(value, jax.Array | np.ndarray | BlockScaled):
         return value
     try:
         array = np.asarray(value)
@@ -100,6 +98,8 @@ def holds(
 ) -> bool:
     """Whether an array of a NumPy type can hold an element type, by value or by bits.
 
+    One array does not hold a block-scaled type.
+
     Unsigned arrays are accepted for a signed tensor only if its graph reads the tensor as unsigned:
     otherwise the values of 0..255 images would change.
 
@@ -109,21 +109,22 @@ def holds(
       is_unsigned: whether the graph reads the tensor as unsigned; see `graph.zero_points`.
       in_files: whether bf16 and fp8 may be given as bits, as in NumPy files.
     """
-    if actual == dtype.storage or (in_files and actual in _IN_FILES.get(dtype, ())):
+    is_array = dtype.block is None
+    if is_array and (actual == dtype.storage or (in_files and holds_bits(actual, dtype.storage))):
         return True
     return is_unsigned and _may_be_unsigned(actual, dtype)
 
 
 def typed(
     tensor: Tensor,
-    value: jax.Array | np.ndarray,
+    value: Any,
     unsigned: Callable[[], Collection[str]] = no_names,
     *,
     in_files: bool = False,
     scaled: Collection[str] = (),
     hint: str = "",
-) -> jax.Array | np.ndarray:
-    """Converts an input to `dtype.storage`, with the same bits.
+) -> Any:
+    """Converts an input to the types of `dtype.parts`, with the same bits.
 
     Args:
       tensor: the input of the graph.
@@ -138,6 +139,10 @@ def typed(
     """
     if tensor.dtype.accepts(value):
         return value
+    if tensor.dtype.block is not None:
+        raise TypeError(f"input {tensor.name!r} is {why_not_blocks(value, tensor.dtype)}")
+    if isinstance(value, BlockScaled):
+        raise TypeError(f"input {tensor.name!r} is {described(value)}, expected an array")
     storage = tensor.dtype.storage
     is_unsigned = _may_be_unsigned(value.dtype, tensor.dtype) and tensor.name in unsigned()
     if holds(value.dtype, tensor.dtype, is_unsigned=is_unsigned, in_files=in_files):
@@ -208,18 +213,22 @@ def _check_state(graph: Graph, state: Any) -> None:
         if not isinstance(variable, Variable):
             raise TypeError(f"state[{name!r}] is {_described(variable)}, expected a Variable")
         for tensor in declared[:1]:
-            (form,) = tensor.dtype.parts(tensor.shape or ())
+            form = tensor.dtype.parts(tensor.shape or ())
             _check_form(f"state[{name!r}].value", variable.value, form)
-        _check_form(f"state[{name!r}].written", variable.written, (np.dtype(bool), ()))
+        _check_form(f"state[{name!r}].written", variable.written, (Part(np.dtype(bool), ()),))
 
 
 def _check_form(name: str, value: Any, form: Form) -> None:
-    array = value if isinstance(value, jax.Array | np.ndarray) else np.asarray(value)
-    dtype, shape = form
-    if array.dtype != dtype:
-        raise TypeError(f"{name} has type {array.dtype}, expected {dtype}")
-    if not shape_fits(array.shape, shape):
-        raise ValueError(f"{name} has shape {array.shape}, expected {shape}")
+    arrays = arrays_of(value)
+    if len(arrays) != len(form):
+        wanted = "a BlockScaled" if len(form) > 1 else "an array"
+        raise TypeError(f"{name} is {_described(value)}, expected {wanted}")
+    fields = ("",) if len(form) == 1 else (".values", ".scales")
+    for field, array, (dtype, shape) in zip(fields, arrays, form, strict=True):
+        if array.dtype != dtype:
+            raise TypeError(f"{name}{field} has type {array.dtype}, expected {dtype}")
+        if not shape_fits(array.shape, shape):
+            raise ValueError(f"{name}{field} has shape {array.shape}, expected {shape}")
 
 
 def _conversion(actual: np.dtype, wanted: DType) -> str:
@@ -271,6 +280,6 @@ def _transposed(axes: tuple[int, ...]) -> str:
 
 def _described(value: Any) -> str:
     """A description of an argument for messages; arrays by type and shape."""
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return f"an array, {value.dtype}{list(value.shape)}"
+    if isinstance(value, BlockScaled) or (hasattr(value, "dtype") and hasattr(value, "shape")):
+        return described(value)
     return shown(value)

@@ -74,12 +74,14 @@ def _by_bits(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     def to_bits(x: jax.Array) -> jax.Array:
         return lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == jnp.bfloat16 else x
 
-    def move(*inputs: Any) -> jax.Array:
-        bits = kernel(*jax.tree.map(to_bits, inputs))
+    def from_bits(bits: jax.Array) -> jax.Array:
         if bits.dtype != jnp.uint16:
             return bits
         # Without the barrier XLA writes bfloat16 in the loop that moves elements.
         return lax.bitcast_convert_type(lax.optimization_barrier(bits), jnp.bfloat16)
+
+    def move(*inputs: Any) -> Any:
+        return jax.tree.map(from_bits, kernel(*jax.tree.map(to_bits, inputs)))
 
     return move
 
@@ -135,8 +137,10 @@ def custom_step(node: Node, graph: Graph, context: Context) -> Step:
 
 
 def _check_results(node: Node, wanted: Sequence[Tensor], results: Sequence[jax.Array]) -> None:
-    actual = [((r.dtype, tuple(r.shape)),) for r in results]
-    if actual != [t.dtype.parts(t.shape or ()) for t in wanted]:
-        listed = ", ".join(f"{r.dtype}[{','.join(map(str, r.shape))}]" for r in results)
+    # A result may hold fewer or more arrays than its type, so that they are all leaves.
+    returned = [[(x.dtype, tuple(x.shape)) for x in jax.tree.leaves(result)] for result in results]
+    if returned != [[*t.dtype.parts(t.shape or ())] for t in wanted]:
+        leaves = [leaf for parts in returned for leaf in parts]
+        listed = ", ".join(f"{dtype}[{','.join(map(str, shape))}]" for dtype, shape in leaves)
         expected = ", ".join(f"{t.name} {t}" for t in wanted)
         raise ValueError(f"{node.title}: the function returned {listed}, expected {expected}")

@@ -53,4 +53,4 @@ def _initial(tensor: Tensor) -> Variable:
     values = tensor.values
     if values is None:
         values = tensor.dtype.zeros(tensor.shape or ())
-    return Variable(jnp.asarray(values), jnp.asarray(tensor.values is not None))
+    return Variable(jax.tree.map(jnp.asarray, values), jnp.asarray(tensor.values is not None))

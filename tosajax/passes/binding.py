@@ -191,8 +191,8 @@ def _filled(node: Node, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     declared = tensor.shape if tensor.shape is not None else (DYNAMIC,) * len(shape)
     if len(declared) != len(shape):
         raise _cannot(node, f"{tensor.name!r} is {tensor}, its inputs make it {shape}")
-    known = (s if d == DYNAMIC else d for d, s in zip(declared, shape, strict=True))
-    return dataclasses.replace(tensor, shape=tuple(known))
+    sizes = (s if d == DYNAMIC else d for d, s in zip(declared, shape, strict=True))
+    return dataclasses.replace(tensor, shape=tuple(sizes))
 
 
 def _cannot(node: Node, why: str) -> TosaError:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Container, Mapping, Sequence
 
 import jax
-import numpy as np
 
 from tosajax import spec
 from tosajax.checks import RULES
@@ -29,27 +28,29 @@ def fold(graph: Graph, *, keep_required: bool = False) -> Graph:
     Raises:
       TosaError: a zero point computed from constants breaks a rule.
     """
-    nodes, folded, known = [], [], set()
+    nodes, folded, fixed = [], [], set()
     for node in graph.ordered_nodes():
         if node.op in spec.CONSTANT_OPERATORS:
-            known.update(node.outputs)
+            fixed.update(node.outputs)
             nodes.append(node)
         elif _is_kept(node, keep_required) or not (
-            known.issuperset(node.inputs)
+            fixed.issuperset(node.inputs)
             and _is_exact(node, graph.tensors)
             and not _grows(node, graph.tensors)
         ):
             nodes.append(node)
         else:
-            known.update(node.outputs)
+            fixed.update(node.outputs)
             folded.append(node)
     zero_points = [z for node in graph.nodes for z in open_zero_points(node, graph.tensors)]
     read = {*graph.outputs, *(name for node in nodes for name in node.inputs)}
     read.update(z.tensor for z in zero_points)
-    found = _values(folded, read, graph.tensors)
-    check_zero_points(zero_points, {n: t.values for n, t in found.items() if t.values is not None})
-    tensors = {**graph.tensors, **found}
-    nodes = [*(Node("CONST", (), (name,)) for name in found), *nodes]
+    constants = _values(folded, read, graph.tensors)
+    check_zero_points(
+        zero_points, {n: t.values for n, t in constants.items() if t.values is not None}
+    )
+    tensors = {**graph.tensors, **constants}
+    nodes = [*(Node("CONST", (), (name,)) for name in constants), *nodes]
     live = _live(nodes, graph.outputs, keep_required)
     gone = {name for node in (*nodes, *folded) for name in node.outputs}
     gone -= {name for node in live for name in node.outputs}
@@ -88,21 +89,21 @@ def _values(
     nodes: Sequence[Node], read: Container[str], tensors: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """The values of the nodes' outputs that are in `read`; the nodes depend only on constants."""
-    made = dict.fromkeys(name for node in nodes for name in node.outputs)
-    outputs = tuple(name for name in made if name in read)
+    computed = dict.fromkeys(name for node in nodes for name in node.outputs)
+    outputs = tuple(name for name in computed if name in read)
     if not outputs:
         return {}
-    given = dict.fromkeys(name for node in nodes for name in node.inputs if name not in made)
+    sources = dict.fromkeys(name for node in nodes for name in node.inputs if name not in computed)
     constants = [
         Node("CONST_SHAPE" if tensors[name].dtype is DType.SHAPE else "CONST", (), (name,))
-        for name in given
+        for name in sources
     ]
-    needed = {name: tensors[name] for name in (*given, *made)}
+    needed = {name: tensors[name] for name in (*sources, *computed)}
     program, params = build(Graph((), outputs, needed, (*constants, *nodes)))
     # One program for all nodes: outside jit, each operation would be compiled by itself.
     _, _, values = jax.jit(program)(params, {})
     return {
-        name: dataclasses.replace(tensors[name], values=np.asarray(y))
+        name: dataclasses.replace(tensors[name], values=y)
         for name, y in zip(outputs, values, strict=True)
     }
 

@@ -95,12 +95,12 @@ def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
 def _batched(node: Node, graph: Graph) -> set[str]:
     """The inputs whose first dimension is a batch, by definition or as D that is N."""
     operator = spec.OPERATORS[node.op]
-    found = arguments(operator, node.inputs, Kind.INPUT)
+    operands = arguments(operator, node.inputs, Kind.INPUT)
     sizes = {name: (graph.tensors[name].shape or (1,))[0] for name in node.inputs}
     return {
-        found[a.name]
+        operands[a.name]
         for a in operator.inputs
-        if a.shape.startswith("[N,") or (a.broadcasts and sizes[found[a.name]] > 1)
+        if a.shape.startswith("[N,") or (a.broadcasts and sizes[operands[a.name]] > 1)
     }
 
 

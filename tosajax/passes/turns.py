@@ -31,14 +31,14 @@ def turns(graph: Graph, prefix: str = "") -> dict[str, int]:
     Returns:
       Iterations by the name of the loop's first output, which follows the path in subgraphs.
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name, part in graph.subgraphs.items():
-        found |= turns(part, f"{prefix}{name}/")
+        counts |= turns(part, f"{prefix}{name}/")
     for node in graph.nodes:
         count = _turns(graph, node) if node.op == "WHILE_LOOP" else None
         if count is not None:
-            found[name_in(prefix, node.outputs[0])] = count
-    return found
+            counts[name_in(prefix, node.outputs[0])] = count
+    return counts
 
 
 def _turns(graph: Graph, node: Node) -> int | None:
@@ -52,8 +52,8 @@ def _turns(graph: Graph, node: Node) -> int | None:
     dtypes = {tensor.dtype for part in parts for tensor in part.tensors.values()}
     if any(dtype.is_float or dtype is DType.INT48 for dtype in dtypes):
         return None
-    known = [to_device(t.values, t.dtype) for t in first if t.values is not None]
-    if len(known) < len(first):
+    initial = [to_device(t.values, t.dtype) for t in first if t.values is not None]
+    if len(initial) < len(first):
         return None
     go_on, advance = map(_function, parts)
 
@@ -65,7 +65,7 @@ def _turns(graph: Graph, node: Node) -> int | None:
         count, values = loop
         return count + 1, advance(values)
 
-    count, _ = jax.jit(lambda values: lax.while_loop(more, turn, (jnp.int32(0), values)))(known)
+    count, _ = jax.jit(lambda values: lax.while_loop(more, turn, (jnp.int32(0), values)))(initial)
     return int(count) if np.asarray(count) < _MOST else None
 
 

@@ -24,8 +24,8 @@ def main() -> None:
     content, examples = pickle.load(sys.stdin.buffer)
     for inputs in examples:
         try:
-            outputs, found = tosa_reference_model.run(content, inputs)
-            status = found.name.removeprefix("TOSA_")
+            outputs, outcome = tosa_reference_model.run(content, inputs)
+            status = outcome.name.removeprefix("TOSA_")
         except ValueError as error:
             # The graph is illegal for all inputs.
             print(error, file=sys.stderr)

@@ -97,6 +97,7 @@ def run(
       ValueError: a shape, a name or the number of processes is wrong, a dimension is open, or a
         file cannot hold the graph; or the model finds the graph illegal, or an example
         unpredictable.
+      UnsupportedError: a tensor has a type that files do not have.
       RuntimeError: the model crashed.
 
     Example:
@@ -117,15 +118,18 @@ def run(
     names = tuple(dict.fromkeys(graph.outputs if tensors is None else tensors))
     for name in names:
         _check_name(graph, name)
+    constants = {n: v for n in names if (v := graph.tensors[n].values) is not None}
+    outputs = tuple(n for n in names if n not in constants and n not in graph.inputs)
+    # The executable crashes on a graph of another name.
+    part = dataclasses.replace(graph, outputs=outputs, name="main")
+    content = to_bytes(part)  # before the inputs are looked at: it refuses types that files lack
     examples, count = _examples(graph, inputs)
     total = 1 if count is None else count
-    known = _constants(graph, names, total) | dict(zip(graph.inputs, examples, strict=True))
-    # The executable crashes on a graph of another name.
-    outputs = tuple(n for n in names if n not in known)
-    part = dataclasses.replace(graph, outputs=outputs, name="main")
-    found = known | _computed(part, examples, total, processes)
+    values = {n: np.broadcast_to(v, (total, *v.shape)) for n, v in constants.items()}
+    values |= dict(zip(graph.inputs, examples, strict=True))
+    values |= _computed(part, content, examples, total, processes)
     pick = slice(None) if count is not None else 0
-    return {name: found[name][pick, ...] for name in names}
+    return {name: values[name][pick, ...] for name in names}
 
 
 def _check_name(graph: Graph, name: str) -> None:
@@ -174,32 +178,26 @@ def _accepted(tensor: Tensor, value: np.ndarray) -> np.ndarray:
         raise ValueError(f"input {tensor.name!r}: {error}") from None
 
 
-def _constants(graph: Graph, names: Sequence[str], count: int) -> dict[str, np.ndarray]:
-    values = {name: graph.tensors[name].values for name in names}
-    return {n: np.broadcast_to(v, (count, *v.shape)) for n, v in values.items() if v is not None}
-
-
 def _computed(
-    graph: Graph, examples: Sequence[np.ndarray], count: int, processes: int
+    graph: Graph, content: bytes, examples: Sequence[np.ndarray], count: int, processes: int
 ) -> dict[str, np.ndarray]:
-    """The outputs of a graph, each (count, *shape)."""
-    content = to_bytes(graph)
+    """The outputs of a graph, each (count, *shape); `content` is the graph in a file."""
     ends = (*graph.input_tensors, *graph.output_tensors)
     answer = _by_executable if any(t.dtype in _NOT_IN_BINDING for t in ends) else _by_binding
-    found = {t.name: t.dtype.zeros((count, *(t.shape or ()))) for t in graph.output_tensors}
+    arrays = {t.name: t.dtype.zeros((count, *(t.shape or ()))) for t in graph.output_tensors}
 
     def compute(rows: np.ndarray) -> None:
         inputs = [[x[row, ...] for x in examples] for row in rows]
         for row, answered in zip(rows, answer(graph, content, inputs), strict=True):
             _check(answered, row)
-            for array, output in zip(found.values(), answered.outputs, strict=True):
+            for array, output in zip(arrays.values(), answered.outputs, strict=True):
                 array[row, ...] = _typed(output, array, row)
 
     shares = [rows for rows in np.array_split(np.arange(count), processes) if rows.size]
     with ThreadPoolExecutor(processes) as threads:
         for _ in threads.map(compute, shares):
             pass
-    return found
+    return arrays
 
 
 def _check(answer: _Answer, row: int) -> None:

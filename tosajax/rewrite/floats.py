@@ -48,10 +48,10 @@ def to_float(graph: Graph, where: str | None = None) -> Graph:
       >>> {graph.tensors[node.outputs[0]].dtype.name for node in graph.nodes if node.op == "CONV2D"}
       {'FP32'}
     """
-    found, count = in_all_parts(graph, lambda part: _of_part(part, where))
+    floats, count = in_all_parts(graph, lambda part: _of_part(part, where))
     if not count:
         raise _none(graph, where)
-    return found
+    return floats
 
 
 def _of_part(graph: Graph, where: str | None) -> tuple[Graph, int]:
@@ -87,13 +87,13 @@ def _with_following(graph: Graph, matched: Set[Node], possible: Set[Node]) -> se
     """The matched nodes, and the RESCALE and CLAMP that are the only readers of their outputs."""
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     readers.update(graph.outputs)
-    chosen, made = set(matched), {name for node in matched for name in node.outputs}
+    chosen, computed = set(matched), {name for node in matched for name in node.outputs}
     for node in graph.ordered_nodes():
         if node in possible and _continues(graph, node):
             (name, *_) = node.inputs
-            if name in made and readers[name] == 1:
+            if name in computed and readers[name] == 1:
                 chosen.add(node)
-                made.update(node.outputs)
+                computed.update(node.outputs)
     return chosen
 
 
@@ -126,15 +126,15 @@ def _at_wide_edges(graph: Graph, chosen: Set[Node]) -> set[Node]:
 
     def is_edge(node: Node) -> bool:
         taken = [n for n in node.inputs if n not in inside and graph.tensors[n].values is None]
-        given = [n for n in node.outputs if n in read]
-        return any(graph.tensors[n].dtype is DType.INT48 for n in (*taken, *given))
+        results = [n for n in node.outputs if n in read]
+        return any(graph.tensors[n].dtype is DType.INT48 for n in (*taken, *results))
 
     return {node for node in chosen if is_edge(node)}
 
 
 def _none(graph: Graph, where: str | None) -> Exception:
     """The error to raise if no node can be computed in floats."""
-    found = [n for part in graph.walk() for n in part.nodes if n.inputs and matches(n, where)]
-    if not found:
+    nodes = [n for part in graph.walk() for n in part.nodes if n.inputs and matches(n, where)]
+    if not nodes:
         return ValueError(f"no node of graph {graph.name!r} matches {where!r}")
-    return UnsupportedError(f"{found[0].title} cannot be computed in floats, and stays as it is")
+    return UnsupportedError(f"{nodes[0].title} cannot be computed in floats, and stays as it is")

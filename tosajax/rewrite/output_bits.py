@@ -171,13 +171,13 @@ def _shifted(
 
 def _weights(graph: Graph, n: int, where: str | None) -> Graph:
     def change(draft: Draft, node: Node) -> list[Node] | None:
-        found = list(_weights_of(draft, node))
-        for name, zero_point in found:
+        weights = list(_weights_of(draft, node))
+        for name, zero_point in weights:
             tensor = draft.tensors[name]
             if n < tensor.dtype.bits:
                 grid = _grid(tensor.dtype, n, zero_point)
                 draft.tensors[name] = dataclasses.replace(tensor, values=_on(grid, tensor))
-        return [node] if found else None
+        return [node] if weights else None
 
     return rewritten(graph, where, "constant weight", change)
 

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tosajax.block_scaled import Value
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.lowering.run import Params
 from tosajax.lowering.variables import State
@@ -19,7 +20,6 @@ from tosajax.ops.routes.platform import Platform
 from tosajax.passes.binding import bind_formed
 from tosajax.passes.one_example import one_example
 from tosajax.runtime.cost import peak_bytes
-from tosajax.runtime.inputs import Array
 from tosajax.runtime.program import Program
 from tosajax.spec.target import Target
 from tosajax.validation import validate_formed
@@ -203,7 +203,7 @@ def batched(program: Program, batch: Batch) -> Program:
 
 
 def call_in_parts(
-    function: Callable[..., Any], batch: Batch, state: Any, inputs: Sequence[Array]
+    function: Callable[..., Any], batch: Batch, state: Any, inputs: Sequence[Value]
 ) -> Any:
     """Calls a compiled program from `batched` until all examples have run.
 

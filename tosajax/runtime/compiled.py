@@ -57,11 +57,11 @@ def trace(
     ]
 
     def function(constants: list[Any], *arguments: Any) -> Any:
-        given = iter(constants)
-        known = [next(given) if t else v for t, v in zip(taken, values, strict=True)]
-        consts = known[len(leaves) :]
+        rest = iter(constants)
+        operands = [next(rest) if t else v for t, v in zip(taken, values, strict=True)]
+        consts = operands[len(leaves) :]
         run = core.jaxpr_as_fun(core.ClosedJaxpr(closed.jaxpr, consts))
-        return jax.tree.unflatten(tree, run(*known[: len(leaves)], *jax.tree.leaves(arguments)))
+        return jax.tree.unflatten(tree, run(*operands[: len(leaves)], *jax.tree.leaves(arguments)))
 
     chosen = [value for value, t in zip(values, taken, strict=True) if t]
     return function, [x if isinstance(x, jax.Array) else jnp.asarray(np.asarray(x)) for x in chosen]

@@ -119,9 +119,9 @@ class Explanation(str):
     @classmethod
     def of(cls, cost: Cost) -> Explanation:
         """The text of a cost."""
-        made = cls(cost)
-        made.cost = cost
-        return made
+        explanation = cls(cost)
+        explanation.cost = cost
+        return explanation
 
     def __repr__(self) -> str:
         lines = self.splitlines()
@@ -189,15 +189,15 @@ def _bytes_of(tensor: Tensor) -> int:
 
 def _routes(program: str) -> dict[str, tuple[str, str]]:
     """Routes and their reasons, by the scope names of the nodes."""
-    found = {}
+    routes = {}
     for op_name in _op_names(program):
         # The op_name of a fusion may name several nodes.
         for scope, behind in _scopes(op_name):
             if route := find(behind):
                 name, reason = route
                 why = why_not_native(behind)
-                found[scope] = name, f"{reason}; not native: {why}" if why else reason
-    return found
+                routes[scope] = name, f"{reason}; not native: {why}" if why else reason
+    return routes
 
 
 def _slow_kernels(program: str) -> dict[str, str]:
@@ -206,7 +206,7 @@ def _slow_kernels(program: str) -> dict[str, str]:
     These are all dots and convolutions of integers, and convolutions of floats inside a loop.
     """
     fast = set(_FAST.findall(program))
-    found, inside, in_main = {}, "", False
+    slow, inside, in_main = {}, "", False
     for line in program.splitlines():
         if start := _COMPUTATION.match(line):
             inside, in_main = start[1], line.startswith("ENTRY")
@@ -215,13 +215,13 @@ def _slow_kernels(program: str) -> dict[str, str]:
             continue
         if kernel[1] in ("s", "u") or (kernel[2] == "convolution" and not in_main):
             scopes = map(_scope_of, _op_names(line))
-            found |= {scope[0]: kernel[2] for scope in scopes if scope}
-    return found
+            slow |= {scope[0]: kernel[2] for scope in scopes if scope}
+    return slow
 
 
 def _op_names(text: str) -> Iterator[str]:
-    for found in _OP_NAME.findall(text):
-        yield re.sub(r"\\(.)", r"\1", found)
+    for name in _OP_NAME.findall(text):
+        yield re.sub(r"\\(.)", r"\1", name)
 
 
 def _scopes(op_name: str) -> Iterator[tuple[str, str]]:

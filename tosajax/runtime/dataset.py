@@ -4,41 +4,43 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
+import jax
 import numpy as np
 
 from tosajax.arguments.types import count
+from tosajax.block_scaled import Value, on_host
 from tosajax.graph import DYNAMIC, Graph, Tensor, declared_variables, shape_fits
 from tosajax.graph.quantization import dequantize, integers_of
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.inputs import typed
 from tosajax.runtime.executable import Executable, compile
-from tosajax.runtime.inputs import Array
 from tosajax.runtime.rows import Progress, filled, in_parts, silent
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """The examples of a data set, one array for each input of a graph.
+    """The examples of a data set, one value for each input of a graph.
 
     Args:
-      arrays: each (count, *shape of one example).
+      arrays: each (count, *shape of one example), in NumPy arrays.
       stacked: whether each example has the whole input shape of the graph, and the arrays one axis
         more; if not, examples lie along the first dimension of the inputs.
     """
 
-    arrays: tuple[np.ndarray, ...]
+    arrays: tuple[Any, ...]
     stacked: bool
 
     @classmethod
-    def of(cls, graph: Graph, arrays: Sequence[np.ndarray], *, clip: bool = False) -> Dataset:
-        """Makes a data set of arrays: (count, *shape), or (count, *shape[1:]) if shape[0] is 1, -1.
+    def of(cls, graph: Graph, values: Sequence[Any], *, clip: bool = False) -> Dataset:
+        """Makes a data set of values: (count, *shape), or (count, *shape[1:]) if shape[0] is 1, -1.
 
         Real numbers for an input of integers are quantized if `Graph.quantization` has its scale.
 
         Args:
           graph: the graph that takes them.
-          arrays: one array for each input.
+          values: one value for each input, in NumPy arrays.
           clip: see `graph.quantization.integers_of`.
 
         Raises:
@@ -47,39 +49,39 @@ class Dataset:
             differ, or many real numbers are beyond the range of a scale.
         """
         tensors = graph.input_tensors
-        if len(arrays) != len(tensors):
+        if len(values) != len(tensors):
             names = ", ".join(graph.inputs)
-            raise ValueError(f"{len(arrays)} inputs, the graph has {len(tensors)} ({names})")
+            raise ValueError(f"{len(values)} inputs, the graph has {len(tensors)} ({names})")
         if not tensors:
             raise ValueError(f"graph {graph.name!r} has no inputs, so that no data set fits it")
-        found = [_typed(graph, t, a, clip) for t, a in zip(tensors, arrays, strict=True)]
-        ranks = [a.ndim - len(t.shape or ()) for t, a in zip(tensors, found, strict=True)]
+        rows = [_typed(graph, t, x, clip) for t, x in zip(tensors, values, strict=True)]
+        ranks = [x.ndim - len(t.shape or ()) for t, x in zip(tensors, rows, strict=True)]
         stacked = bool(ranks) and all(rank == 1 for rank in ranks)
-        for tensor, array in zip(tensors, found, strict=True):
-            _check_shape(tensor, array, stacked)
-        counts = {len(a) for a in found}
+        for tensor, value in zip(tensors, rows, strict=True):
+            _check_shape(tensor, value, stacked)
+        counts = {x.shape[0] for x in rows}
         if len(counts) > 1:
             raise ValueError(f"inputs have different numbers of examples: {sorted(counts)}")
         if 0 in counts:
             raise ValueError("the data set has no examples")
-        return cls(tuple(found), stacked)
+        return cls(tuple(rows), stacked)
 
     @property
     def count(self) -> int:
-        return len(self.arrays[0])
+        return self.arrays[0].shape[0]
 
     @property
-    def rows(self) -> tuple[np.ndarray, ...]:
+    def rows(self) -> tuple[Any, ...]:
         """The examples of each input, (count, *shape of the graph's input for one example)."""
-        return tuple(a if self.stacked else a[:, None] for a in self.arrays)
+        return self.arrays if self.stacked else jax.tree.map(lambda x: x[:, None], self.arrays)
 
-    def run(self, graph: Graph, batch: int, progress: Progress = silent) -> list[np.ndarray]:
+    def run(self, graph: Graph, batch: int, progress: Progress = silent) -> list[Any]:
         """Runs all examples, `batch` of them in a call.
 
         In a graph with variables, examples run one by one, in order, for any `batch`.
 
         Returns:
-          One array for each output, examples on the first axis as in the inputs.
+          One value for each output, in NumPy arrays, examples on the first axis as in the inputs.
         """
         whole = self.stacked and not all(_carries_batch(t) for t in graph.input_tensors)
         size = 1 if whole or declared_variables(graph) else min(batch, self.count)
@@ -89,22 +91,25 @@ class Dataset:
             for rows in in_parts(self.arrays, size, progress)
         ]
         return [
-            np.concatenate(pieces)[: self.count].reshape(self._result_shape(tensor, pieces[0]))
+            self._joined(pieces).reshape(self._result_shape(tensor, pieces[0]))
             for tensor, pieces in zip(graph.output_tensors, zip(*parts, strict=True), strict=True)
         ]
 
     def _call(
-        self, executable: Executable, rows: Sequence[np.ndarray], size: int, whole: bool
-    ) -> list[np.ndarray]:
+        self, executable: Executable, rows: Sequence[Any], size: int, whole: bool
+    ) -> list[Any]:
         inputs = [filled(x, size) for x in rows]
         if whole:
-            inputs = [a[0] for a in inputs]
+            inputs = [x.reshape(x.shape[1:]) for x in inputs]
         elif self.stacked:
-            inputs = [a.reshape(size, *a.shape[2:]) for a in inputs]
-        outputs = [np.asarray(y) for y in executable(*inputs)]
-        return [y[None] for y in outputs] if whole else outputs
+            inputs = [x.reshape((size, *x.shape[2:])) for x in inputs]
+        outputs = [on_host(y) for y in executable(*inputs)]
+        return jax.tree.map(lambda y: y[None], outputs) if whole else outputs
 
-    def _result_shape(self, tensor: Tensor, piece: np.ndarray) -> tuple[int, ...]:
+    def _joined(self, pieces: Sequence[Any]) -> Any:
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[: self.count], *pieces)
+
+    def _result_shape(self, tensor: Tensor, piece: Any) -> tuple[int, ...]:
         """The shape of all results; whole examples get back their axis of size 1."""
         rest = piece.shape[1:]
         extra = self.stacked and len(rest) < len(tensor.shape or ())
@@ -113,12 +118,12 @@ class Dataset:
 
 def run(
     graph: Graph,
-    *inputs: Array,
+    *inputs: Value,
     batch: int = 32,
     real: bool = False,
     clip: bool = False,
     progress: Progress = silent,
-) -> tuple[np.ndarray, ...]:
+) -> tuple[Any, ...]:
     """Runs a graph over any number of examples, each as it would be alone.
 
     Args:
@@ -152,7 +157,7 @@ def run(
     batch = count("batch", batch)
     if real:
         _check_scales(graph)
-    data = Dataset.of(graph, [np.asarray(x) for x in inputs], clip=clip)
+    data = Dataset.of(graph, [on_host(x) for x in inputs], clip=clip)
     results = data.run(graph, batch, progress)
     return tuple(_real(graph, results) if real else results)
 
@@ -166,7 +171,7 @@ def _check_scales(graph: Graph) -> None:
             )
 
 
-def _real(graph: Graph, results: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _real(graph: Graph, results: Sequence[Any]) -> list[Any]:
     """Converts results to real numbers; floats and bool are unchanged."""
     unsigned = unsigned_tensors(graph)
     pairs = zip(graph.output_tensors, results, strict=True)
@@ -178,28 +183,28 @@ def _real(graph: Graph, results: Sequence[np.ndarray]) -> list[np.ndarray]:
     ]
 
 
-def _typed(graph: Graph, tensor: Tensor, array: np.ndarray, clip: bool) -> np.ndarray:
+def _typed(graph: Graph, tensor: Tensor, value: Any, clip: bool) -> Any:
     def unsigned() -> set[str]:
         return unsigned_tensors(graph)
 
-    is_real = array.dtype.kind == "f" and tensor.dtype.is_integer
-    if is_real and (known := graph.quantization.get(tensor.name)):
-        return integers_of(array, tensor, known, unsigned=tensor.name in unsigned(), clip=clip)
+    is_real = tensor.dtype.is_integer and value.dtype.kind == "f"
+    if is_real and (scale := graph.quantization.get(tensor.name)):
+        return integers_of(value, tensor, scale, unsigned=tensor.name in unsigned(), clip=clip)
     hint = ", or its scale (--input-quant, Graph.quantization)" if is_real else ""
-    return np.asarray(typed(tensor, array, unsigned, in_files=True, hint=hint))
+    return typed(tensor, value, unsigned, in_files=True, hint=hint)
 
 
-def _check_shape(tensor: Tensor, array: np.ndarray, stacked: bool) -> None:
+def _check_shape(tensor: Tensor, value: Any, stacked: bool) -> None:
     shape = tensor.shape or ()
     one = (1, *shape[1:]) if _carries_batch(tensor) else shape
-    fits = shape_fits(array.shape, (DYNAMIC, *(one if stacked else shape[1:])))
+    fits = shape_fits(value.shape, (DYNAMIC, *(one if stacked else shape[1:])))
     if not fits or not (stacked or _carries_batch(tensor)):
         dims = ", ".join("?" if d == DYNAMIC else str(d) for d in shape)
         options = f"(count, {dims})"
         if _carries_batch(tensor):
             options += f" or (count{''.join(f', {d}' for d in shape[1:])})"
         raise ValueError(
-            f"input {tensor.name!r}: the data has shape {array.shape}, expected {options}"
+            f"input {tensor.name!r}: the data has shape {value.shape}, expected {options}"
         )
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax.block_scaled import BlockScaled
 from tosajax.fixedpoint import _x64
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.kernels import kernels
@@ -78,11 +79,11 @@ def differentiable(
     def fn(params: Mapping[str, Any], state: State, *inputs: Any) -> tuple[Any, Any]:
         exact = jax.tree.map(_exact, (params, state, inputs), is_leaf=_is_q)
         arrays = checked_inputs(graph, forms, *exact)
-        known = {name: Variable(_wrap(v.value), v.written) for name, v in state.items()}
+        variables = {name: Variable(_wrap(v.value), v.written) for name, v in state.items()}
         wrapped = {name: _wrap(value) for name, value in params.items()}
         pairs = zip(inputs, arrays, strict=True)
         operands = (x if isinstance(x, QTensor) else _wrap(array) for x, array in pairs)
-        state, _, outputs = program(wrapped, known, *operands)
+        state, _, outputs = program(wrapped, variables, *operands)
         return state, outputs
 
     def fn_without_state(params: Mapping[str, Any], *inputs: Any) -> Any:
@@ -104,7 +105,7 @@ def _exact(x: Any) -> Any:
 
 
 def _wrap(x: Any) -> Any:
-    if isinstance(x, QTensor):
+    if isinstance(x, QTensor | BlockScaled):
         return x
     if jnp.issubdtype(x.dtype, jnp.integer):
         is_int48 = isinstance(x, np.ndarray) and x.dtype.itemsize == 8

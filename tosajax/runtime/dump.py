@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,13 @@ from numpy.lib import format as npy
 
 from tosajax.arguments.types import count
 from tosajax.atomic import check_folder, replacing
-from tosajax.graph import Graph
+from tosajax.block_scaled import Value, on_host
+from tosajax.dtypes import npy_type
+from tosajax.graph import Graph, Tensor
 from tosajax.passes.binding import bind
 from tosajax.runtime.dataset import Dataset
-from tosajax.runtime.inputs import Array
 from tosajax.runtime.rows import Progress, in_parts, silent
 from tosajax.runtime.watch import Watch, activations
-
-# NumPy files lack these types: the bits are written.
-_BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
 
 
 class _Run:
@@ -36,16 +34,16 @@ class _Run:
     def __init__(
         self,
         graph: Graph,
-        inputs: tuple[Array, ...],
+        inputs: tuple[Value, ...],
         tensors: str | None,
         batch: int,
         clip: bool,
         progress: Progress,
     ) -> None:
         graph = bind(graph, batch=1)
-        self._data = Dataset.of(graph, [np.asarray(x) for x in inputs], clip=clip)
-        self._size = min(count("batch", batch), self._data.count)
-        self._watch = Watch(graph, activations(graph, tensors), self._size)
+        self._data = Dataset.of(graph, [on_host(x) for x in inputs], clip=clip)
+        self.size = min(count("batch", batch), self._data.count)
+        self._watch = Watch(graph, activations(graph, tensors), self.size)
         self._progress = progress
         self.tensors = [graph.tensors[name] for name in self._watch.names]
 
@@ -54,19 +52,19 @@ class _Run:
         rest = shape if self._data.stacked or shape[:1] != (1,) else shape[1:]
         return (self._data.count, *rest)
 
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        """The tensors of each batch, arrays (examples, *shape)."""
-        yield from map(self._watch, in_parts(self._data.rows, self._size, self._progress))
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The tensors of each batch, values (examples, *shape)."""
+        yield from map(self._watch, in_parts(self._data.rows, self.size, self._progress))
 
 
 def dump(
     graph: Graph,
-    *inputs: Array,
+    *inputs: Value,
     tensors: str | None = None,
     batch: int = 32,
     clip: bool = False,
     progress: Progress = silent,
-) -> dict[str, np.ndarray]:
+) -> dict[str, Any]:
     """Computes the tensors of a graph; each example is computed as if it were alone.
 
     Args:
@@ -81,8 +79,8 @@ def dump(
       progress: wraps the loop over batches, given their number; its items have no meaning.
 
     Returns:
-      Arrays by name, in the order of computation, in `dtype.storage`; examples on the first axis,
-      as in the inputs.
+      Values by name, in the order of computation, in NumPy arrays of `dtype.parts`; examples on
+      the first axis, as in the inputs.
 
     Raises:
       TosaError: the graph is illegal.
@@ -101,21 +99,22 @@ def dump(
       {'y': [[3, 2, 1]], 'z': [[2, 2, 1]]}
     """
     run = _Run(graph, inputs, tensors, batch, clip, progress)
-    found = {t.name: t.dtype.zeros(run.shape(t.shape or ())) for t in run.tensors}
+    dumped = {t.name: t.dtype.zeros(run.shape(t.shape or ())) for t in run.tensors}
     start = 0
     for part in run:
-        end = start + len(next(iter(part.values()), ()))
-        for name, values in part.items():
-            rows = found[name][start:end]
-            rows[...] = values.reshape(rows.shape)
-        start = end
-    return found
+        for tensor in run.tensors:
+            whole, rows = (tensor.dtype.arrays(x[tensor.name]) for x in (dumped, part))
+            for array, values in zip(whole, rows, strict=True):
+                room = array[start : start + len(values)]
+                room[...] = values.reshape(room.shape)
+        start += run.size
+    return dumped
 
 
 def dump_npz(
     path: str | os.PathLike[str],
     graph: Graph,
-    *inputs: Array,
+    *inputs: Value,
     tensors: str | None = None,
     batch: int = 32,
     clip: bool = False,
@@ -123,11 +122,14 @@ def dump_npz(
 ) -> dict[str, tuple[int, ...]]:
     """Writes the results of `dump` to an .npz file; memory holds one batch at a time.
 
-    Arrays are named like the tensors; bf16 and fp8 are written as bits, in uint16 and uint8. The
-    file appears when it is complete.
+    Arrays are named like the tensors, the scales of a block-scaled tensor `y` are `y_scale`; bf16
+    and fp8 are written as bits, in uint16 and uint8. The file appears when it is complete.
 
     Returns:
       Shapes by name.
+
+    Raises:
+      ValueError: as for `dump`, or two arrays would have the same name.
 
     Example:
       >>> import pathlib
@@ -146,22 +148,37 @@ def dump_npz(
     check_folder(path)
     run = _Run(graph, inputs, tensors, batch, clip, progress)
     shapes = {t.name: run.shape(t.shape or ()) for t in run.tensors}
+    names = _names_in_file(run.tensors)
     parent = Path(path).resolve().parent
     with tempfile.TemporaryDirectory(dir=parent, prefix=".dump-") as folder:
-        files = {name: Path(folder) / str(n) for n, name in enumerate(shapes)}
+        files = {name: Path(folder) / str(n) for n, name in enumerate(names)}
         for tensor in run.tensors:
-            _start(files[tensor.name], shapes[tensor.name], _written(tensor.dtype.storage))
-        for part in run:
-            for name, values in part.items():
-                with open(files[name], "ab") as file:
-                    file.write(values.view(_written(values.dtype)).tobytes())
+            parts = tensor.dtype.parts(shapes[tensor.name])
+            for name, part in zip(tensor.dtype.names(tensor.name), parts, strict=True):
+                _start(files[name], part.shape, npy_type(part.dtype))
+        for batch_values in run:
+            for tensor in run.tensors:
+                arrays = tensor.dtype.arrays(batch_values[tensor.name])
+                for name, array in zip(tensor.dtype.names(tensor.name), arrays, strict=True):
+                    with open(files[name], "ab") as file:
+                        file.write(array.view(npy_type(array.dtype)).tobytes())
         with replacing(path) as whole:
             _pack(whole, files)
     return shapes
 
 
-def _written(dtype: np.dtype) -> np.dtype:
-    return np.dtype(_BITS.get(dtype.name, dtype))
+def _names_in_file(tensors: Sequence[Tensor]) -> dict[str, str]:
+    """The tensors of the arrays in a file, by the names of the arrays."""
+    names: dict[str, str] = {}
+    for tensor in tensors:
+        for name in tensor.dtype.names(tensor.name):
+            other = names.setdefault(name, tensor.name)
+            if other != tensor.name:
+                raise ValueError(
+                    f"{name!r} would be two arrays of the file: of tensors {other!r} and "
+                    f"{tensor.name!r}; choose one of them with tensors="
+                )
+    return names
 
 
 def _start(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:

@@ -10,10 +10,10 @@ from typing import Any, NoReturn, ParamSpec
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tosajax import html
 from tosajax.arguments.types import check_type, count, shown
+from tosajax.block_scaled import Value
 from tosajax.checks.zero_points import input_zero_points
 from tosajax.graph import Graph
 from tosajax.graph.zero_points import unsigned_tensors
@@ -37,7 +37,7 @@ from tosajax.runtime.batching import (
 )
 from tosajax.runtime.compiled import compile_apart, compiler_options, persistent_cache, trace
 from tosajax.runtime.cost import Cost, Explanation, cost
-from tosajax.runtime.inputs import Array, accept, check_known, zeros
+from tosajax.runtime.inputs import accept, check_known, zeros
 from tosajax.runtime.program import Program, native_on, program_of, why_not_native
 from tosajax.runtime.traced import check_not_traced
 from tosajax.spec.target import Target, target_of
@@ -50,12 +50,12 @@ _P = ParamSpec("_P")
 class Executable:
     """A compiled graph: `executable(*inputs) -> tuple`, in the order of the graph.
 
-    Inputs are NumPy or JAX arrays in `dtype.storage` (int4 in int8, int48 in int64), or unsigned
-    integers if the graph reads them as unsigned (`input_unsigned` of a RESCALE); outputs are JAX
-    arrays. XLA compiles at the first call with each set of input shapes; a graph with open
-    dimensions is validated then, too. int48 outputs are int64 arrays: `jax.numpy` narrows them to
-    int32 unless x64 is enabled, so convert them to NumPy first. `state` holds the graph's
-    variables; each call updates it.
+    Inputs are NumPy or JAX arrays in `dtype.storage` (int4 in int8, int48 in int64; a BlockScaled
+    for a block-scaled type), or unsigned integers if the graph reads them as unsigned
+    (`input_unsigned` of a RESCALE); outputs are JAX arrays. XLA compiles at the first call with
+    each set of input shapes; a graph with open dimensions is validated then. int48 outputs are
+    int64 arrays: `jax.numpy` narrows them to int32 unless x64 is enabled, so convert them to NumPy
+    first. `state` holds the graph's variables; each call updates it.
 
     Example:
       >>> import numpy as np
@@ -125,7 +125,7 @@ class Executable:
         """The devices that share the examples; empty for the default device."""
         return self._batch.devices
 
-    def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
+    def __call__(self, *inputs: Value) -> Any:
         """Runs the graph.
 
         Returns:
@@ -277,7 +277,7 @@ class Executable:
     def _own_state(self) -> State:
         return {name: self.state[name] for name in self._variables}
 
-    def _compile(self, inputs: Sequence[Array]) -> tuple[Any, list[jax.Array]]:
+    def _compile(self, inputs: Sequence[Value]) -> tuple[Any, list[jax.Array]]:
         """The function (constants, state, *inputs) for these shapes, and its constants.
 
         The function is jitted; with `cache_dir`, it is already compiled.
@@ -299,11 +299,11 @@ class Executable:
             self._compiled[key] = compiled, constants
         return self._compiled[key]
 
-    def _placed(self, inputs: Sequence[Array]) -> tuple[Any, ...]:
+    def _placed(self, inputs: Sequence[Value]) -> tuple[Any, ...]:
         """The shardings of the arrays: compiled programs depend on them; jitted functions adapt."""
         if self._cache_dir is None:
             return ()
-        arrays = *inputs, *jax.tree.leaves(self._own_state())
+        arrays = jax.tree.leaves((list(inputs), self._own_state()))
         return tuple(getattr(x, "sharding", None) for x in arrays)
 
     def _program(self, shapes: Sequence[tuple[int, ...] | None]) -> Program:
@@ -334,10 +334,10 @@ class Executable:
             copies = (self.examples,)
             initial = jax.tree.map(lambda x: jnp.broadcast_to(x, copies + x.shape), initial)
         for name, variable in initial.items():
-            known = self.state.setdefault(name, variable)
-            found, wanted = (jax.tree.map(_described, v) for v in (known, variable))
-            if found != wanted:
-                raise ValueError(f"state has variable {name!r} as {found}, expected {wanted}")
+            current = self.state.setdefault(name, variable)
+            held, wanted = (jax.tree.map(_described, v) for v in (current, variable))
+            if held != wanted:
+                raise ValueError(f"state has variable {name!r} as {held}, expected {wanted}")
 
 
 def _with_arguments_of(

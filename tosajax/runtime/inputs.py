@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tosajax.arguments.types import check_count
+from tosajax.block_scaled import Value
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Tensor
 from tosajax.lowering.build import to_device
 from tosajax.lowering.inputs import as_array, check_range, check_shape, no_names, typed
 
-Array = jax.Array | np.ndarray
-
 
 def accept(
     tensors: Sequence[Tensor],
     shapes: Sequence[Sequence[int] | None],
-    inputs: Sequence[Array],
+    inputs: Sequence[Value],
     real: Collection[str] = (),
     unsigned: Callable[[], Collection[str]] = no_names,
     *,
     in_files: bool = False,
     scaled: Collection[str] = (),
-) -> list[Array]:
+) -> list[Value]:
     """Checks the inputs of a program; copies arrays that the caller could still write to.
 
     Args:
@@ -53,7 +53,7 @@ def accept(
     return accepted
 
 
-def zeros(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None]) -> list[jax.Array]:
+def zeros(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None]) -> list[Value]:
     """Zeros of the inputs' types and these shapes, to trace with.
 
     Raises:
@@ -73,7 +73,19 @@ def check_known(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None
             raise ValueError(f"input {tensor.name!r} has open dimensions: {tensor}")
 
 
-def _accepted(tensor: Tensor, wanted: Sequence[int] | None, value: Array, is_real: bool) -> Array:
+def flat(tensors: Sequence[Tensor], values: Sequence[Any]) -> list[Any]:
+    """The arrays of the tensors' values, one after another, as files hold them."""
+    pairs = zip(tensors, values, strict=True)
+    return [array for tensor, value in pairs for array in tensor.dtype.arrays(value)]
+
+
+def grouped(tensors: Sequence[Tensor], arrays: Sequence[Any]) -> list[Any]:
+    """The tensors' values that arrays hold; the inverse of `flat`."""
+    rest = iter(arrays)
+    return [t.dtype.join(next(rest) for _ in t.dtype.names(t.name)) for t in tensors]
+
+
+def _accepted(tensor: Tensor, wanted: Sequence[int] | None, value: Any, is_real: bool) -> Value:
     """Checks the type, shape and range of one input."""
     check_shape(tensor, wanted, value, "compile with batch={}")
     if is_real:
@@ -85,4 +97,6 @@ def _accepted(tensor: Tensor, wanted: Sequence[int] | None, value: Array, is_rea
         return to_device(value, tensor.dtype)
     # The call puts it on the device, in a tenth of the time. A copy, as the caller may write to its
     # array before the program has read it.
-    return np.array(value)
+    if isinstance(value, np.ndarray):
+        return np.array(value)
+    return jax.tree.map(lambda x: x if isinstance(x, jax.Array) else np.array(x), value)

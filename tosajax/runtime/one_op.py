@@ -13,6 +13,7 @@ from jax.core import Tracer
 
 from tosajax import spec
 from tosajax.arguments.types import check_type, shown
+from tosajax.block_scaled import BlockScaled, arrays_of, described, on_host
 from tosajax.builder import Builder, possible_output_types
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Tensor
@@ -24,7 +25,7 @@ from tosajax.spec.target import Target
 from tosajax.validation import validate
 
 # Element types by NumPy type. SHAPE inputs are lists of integers; int4 is a type of ml_dtypes.
-_DTYPES = {d.storage: d for d in DType if d not in (DType.INT4, DType.SHAPE)}
+_DTYPES = {d.storage: d for d in DType if d not in (DType.INT4, DType.SHAPE) and d.block is None}
 _INT4 = np.dtype("int4")
 
 
@@ -115,12 +116,12 @@ def _output_types(
 ) -> Sequence[DType]:
     """The output types; of an arbitrary row if no row fits, as validation then finds the fault."""
     name = operator.name
-    found = possible_output_types(name, tensors, attrs, graphs)
+    choices = possible_output_types(name, tensors, attrs, graphs)
     complete = len(tensors) >= len(operator.inputs)
-    if name == "CUSTOM" or (len(found) > 1 and complete):
+    if name == "CUSTOM" or (len(choices) > 1 and complete):
         wanted = "outputs" if name == "CUSTOM" else "attrs['out_type']"
         raise ValueError(f"{name}: the inputs leave the output type open: give {wanted}")
-    return (found or possible_output_types(name, (), attrs, graphs))[0]
+    return (choices or possible_output_types(name, (), attrs, graphs))[0]
 
 
 def _input(b: Builder, operator: Operator, position: int, value: Any, arrays: list[Any]) -> Tensor:
@@ -130,8 +131,8 @@ def _input(b: Builder, operator: Operator, position: int, value: Any, arrays: li
         return b.const_shape(_integers(f"{operator.name}: {argument.name}", value))
     name = f"{argument.name if argument else 'input'}_{position}"
     dtype = _dtype(operator, name, value)
-    if argument is not None and argument.constant_in and not isinstance(value, Tracer):
-        return b.const(np.asarray(value).astype(dtype.storage), dtype, name=name)
+    if argument is not None and argument.constant_in and not _is_traced(value):
+        return b.const(_stored(value, dtype), dtype, name=name)
     arrays.append(_array(value, dtype))
     return b.input(name, dtype, value.shape)
 
@@ -139,12 +140,12 @@ def _input(b: Builder, operator: Operator, position: int, value: Any, arrays: li
 def _integers(name: str, value: Any) -> list[int]:
     """The elements of a shape_t input, which must be known while it is traced."""
     try:
-        found = [index(v) for v in value]
+        numbers = [index(v) for v in value]
     except TypeError:
         raise TypeError(f"{name} is {shown(value)}, expected a list of integers") from None
-    if any(not -(1 << 63) <= v < 1 << 63 for v in found):
+    if any(not -(1 << 63) <= v < 1 << 63 for v in numbers):
         raise ValueError(f"{name} is {shown(value)}, expected integers of 64 bits")
-    return found
+    return numbers
 
 
 def _argument(operator: Operator, position: int) -> Argument | None:
@@ -155,15 +156,27 @@ def _argument(operator: Operator, position: int) -> Argument | None:
 
 
 def _dtype(operator: Operator, name: str, value: Any) -> DType:
-    found = getattr(value, "dtype", None)
-    dtype = DType.INT4 if found == _INT4 else _DTYPES.get(found)  # pyright: ignore
+    held = getattr(value, "dtype", None)
+    if isinstance(value, BlockScaled):
+        dtype = next((dtype for dtype in DType if dtype.accepts(value)), None)
+    else:
+        dtype = DType.INT4 if held == _INT4 else _DTYPES.get(held)  # pyright: ignore
     if dtype is None:
-        what = type(value).__name__ if found is None else str(found)
+        what = described(value) if held is None else str(held)
         raise TypeError(f"{operator.name}: {name} is {what}, expected an array of a TOSA type")
     return dtype
+
+
+def _is_traced(value: Any) -> bool:
+    return any(isinstance(array, Tracer) for array in arrays_of(value))
 
 
 def _array(value: Any, dtype: DType) -> Any:
     if isinstance(value, jax.Array):
         return value.astype(dtype.storage) if dtype is DType.INT4 else value
-    return to_device(np.asarray(value).astype(dtype.storage), dtype)
+    return value if _is_traced(value) else to_device(_stored(value, dtype), dtype)
+
+
+def _stored(value: Any, dtype: DType) -> Any:
+    whole = on_host(value)
+    return whole.astype(dtype.storage) if dtype.block is None else whole

@@ -14,6 +14,7 @@ import numpy as np
 
 from tosajax import html
 from tosajax.arguments.types import check_type
+from tosajax.block_scaled import Value
 from tosajax.checks.zero_points import OpenZeroPoint
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
@@ -25,7 +26,7 @@ from tosajax.runtime import saved_file
 from tosajax.runtime.batching import Batch, batched, call_in_parts, of_a_batch, part_of
 from tosajax.runtime.compiled import compiler_options, trace
 from tosajax.runtime.exported import Layout, check_program
-from tosajax.runtime.inputs import Array, accept, zeros
+from tosajax.runtime.inputs import accept, flat, grouped, zeros
 from tosajax.runtime.program import Program
 from tosajax.runtime.saved_file import Contents, Manifest
 from tosajax.runtime.saved_graph import native_call
@@ -67,23 +68,26 @@ class SavedExecutable:
         self._unsigned, self._zero_points = manifest.unsigned, manifest.zero_points
         self._call = call
 
-    def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
+    def __call__(self, *inputs: Value) -> Any:
         """Runs the program; results and errors are the same as for `Executable`."""
         shapes = [t.shape for t in self.inputs]
         arrays = accept(self.inputs, shapes, inputs, unsigned=lambda: self._unsigned)
         check_inputs(self._zero_points, self.inputs, arrays)
         batch = self._batch_of(arrays)
         try:
-            state, flags, outputs = call_in_parts(self._call, batch, _leaves(self.state), arrays)
+            state, flags, outputs = call_in_parts(
+                self._call, batch, _leaves(self.state), flat(self.inputs, arrays)
+            )
         except (TypeError, ValueError, NotImplementedError):
             check_not_traced("tosajax.load_executable", arrays)
             raise
         self.state = _variables(list(self.state), state)
+        outputs = tuple(grouped(self.outputs, outputs))
         if self._flags is None:
-            return tuple(outputs)
-        return tuple(outputs), dict(zip(self._flags, flags, strict=True))
+            return outputs
+        return outputs, dict(zip(self._flags, flags, strict=True))
 
-    def _batch_of(self, arrays: Sequence[Array]) -> Batch:
+    def _batch_of(self, arrays: Sequence[Value]) -> Batch:
         """The batch of these inputs; an open batch needs the same number of examples in each."""
         if self._batch.examples != DYNAMIC:
             return self._batch
@@ -145,15 +149,18 @@ def write(
     function, constants = trace(call.function, call.params, part_state, *part)
     names: list[tuple[str, str]] = []
 
-    def flat(constants: list[jax.Array], state: list[jax.Array], *inputs: jax.Array):
-        found, flags, results = function(constants, _variables(list(variables), state), *inputs)
+    def of_arrays(constants: list[jax.Array], state: list[jax.Array], *arrays: jax.Array):
+        before = _variables(list(variables), state)
+        after, flags, results = function(constants, before, *grouped(program.inputs, arrays))
         names[:] = flags
-        return _leaves(found), list(flags.values()), list(results)
+        return _leaves(after), list(flags.values()), flat(program.outputs, results)
 
     variables = dict(state)
-    jitted = jax.jit(flat)
-    exported = jax.export.export(jitted, platforms=platforms)(constants, _leaves(part_state), *part)
-    outputs = exported.out_avals[-len(program.outputs) :]
+    exported = jax.export.export(jax.jit(of_arrays), platforms=platforms)(
+        constants, _leaves(part_state), *flat(program.inputs, part)
+    )
+    ahead = len(_leaves(variables)) + len(names)
+    outputs = grouped(program.outputs, exported.out_avals[ahead:])
     manifest = Manifest(
         tuple(_sized(t, x.shape) for t, x in zip(program.inputs, inputs, strict=True)),
         tuple(
@@ -247,8 +254,8 @@ def load_executable(
         raise FormatError(f"{path}: jax cannot read the program: {error}") from None
     here = jax.default_backend()
     if _PLATFORMS.get(here, {here}).isdisjoint(exported.platforms):
-        made = ", ".join(exported.platforms)
-        raise UnsupportedError(f"{path} is for {made}, and this is {here}")
+        platforms = ", ".join(exported.platforms)
+        raise UnsupportedError(f"{path} is for {platforms}, and this is {here}")
     try:
         layout = check_program(exported, manifest, allow)
         call = native_call(contents.graph, manifest, native)
@@ -275,8 +282,8 @@ def _arrays(data: bytes, layout: Layout) -> tuple[list[jax.Array], list[jax.Arra
 
 
 def _sized(tensor: Tensor, shape: Sequence[Any]) -> Tensor:
-    known = tuple(n if isinstance(n, int) else DYNAMIC for n in shape)
-    return Tensor(tensor.name, tensor.dtype, known)
+    sizes = tuple(n if isinstance(n, int) else DYNAMIC for n in shape)
+    return Tensor(tensor.name, tensor.dtype, sizes)
 
 
 def _leaves(state: State) -> list[jax.Array]:

@@ -22,6 +22,7 @@ from tosajax.passes.folding import fold
 from tosajax.report import FormatError, TosaError, UnsupportedError
 from tosajax.runtime.batching import Batch, batched, carries_batch
 from tosajax.runtime.compiled import compiler_options, trace
+from tosajax.runtime.inputs import flat, grouped
 from tosajax.runtime.program import Program, native_on, program_of
 from tosajax.runtime.saved_file import Manifest
 from tosajax.spec.target import Target
@@ -80,23 +81,25 @@ class NativeCall:
     def __call__(self, state: list[jax.Array], *inputs: jax.Array) -> Any:
         shapes = tuple(x.shape for x in inputs)
         if shapes not in self._traced:
-            program = _of_a_call(self._program, self._manifest.batch, inputs)
+            values = grouped(self._program.inputs, inputs)
+            program = _of_a_call(self._program, self._manifest.batch, values)
 
-            def flat(params: Any, state: list[jax.Array], *inputs: jax.Array) -> Any:
+            def of_arrays(params: Any, state: list[jax.Array], *arrays: jax.Array) -> Any:
                 pairs = zip(state[::2], state[1::2], strict=True)
                 named = zip(self._manifest.variables, pairs, strict=True)
                 of: State = {name: Variable(*pair) for name, pair in named}
-                found, _, outputs = program.function(params, of, *inputs)
-                return [x for name in of for x in found[name]], [], list(outputs)
+                inputs = grouped(program.inputs, arrays)
+                after, _, outputs = program.function(params, of, *inputs)
+                return [x for name in of for x in after[name]], [], flat(program.outputs, outputs)
 
-            function, constants = trace(flat, program.params, state, *inputs)
+            function, constants = trace(of_arrays, program.params, state, *inputs)
             jitted = jax.jit(function, compiler_options=compiler_options("cpu"))
             self._traced[shapes] = functools.partial(jitted, constants)
         return self._traced[shapes](state, *inputs)
 
 
-def _of_a_call(program: Program, batch: Batch, inputs: Sequence[jax.Array]) -> Program:
-    carried = [len(x) for x, has in zip(inputs, batch.carries, strict=True) if has]
+def _of_a_call(program: Program, batch: Batch, inputs: Sequence[Any]) -> Program:
+    carried = [x.shape[0] for x, has in zip(inputs, batch.carries, strict=True) if has]
     if not carried:
         return program
     return batched(program, batch._replace(at_once=carried[0], micro_batch=carried[0]))

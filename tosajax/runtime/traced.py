@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
@@ -16,7 +17,8 @@ def check_not_traced(what: str, inputs: Sequence[Any] = ()) -> None:
       what: the name of the function that the user called, such as "tosajax.compile".
       inputs: the inputs of the call.
     """
-    if any(isinstance(x, Tracer) for x in inputs) or isinstance(jnp.zeros(()), Tracer):
+    arrays = *jax.tree.leaves(list(inputs)), jnp.zeros(())
+    if any(isinstance(array, Tracer) for array in arrays):
         raise TypeError(
             f"{what} makes programs that JAX cannot trace: inside jit use tosajax.lower, and for "
             "gradients of integers tosajax.differentiable"

@@ -6,16 +6,18 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tosajax import spec
+from tosajax.block_scaled import on_host
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.edit import unused
 from tosajax.report import UnsupportedError
 from tosajax.runtime.executable import compile
-from tosajax.runtime.rows import filled
+from tosajax.runtime.rows import examples, filled
 
 _NO_RESHAPE = (DType.INT4, DType.INT48)
 
@@ -44,27 +46,28 @@ class Watch:
         self._shapes = [(t.shape or (1,))[1:] for t in part.input_tensors]
         self._initial = dict(self._executable.state)
 
-    def __call__(self, rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    def __call__(self, rows: Sequence[Any]) -> dict[str, Any]:
         """Runs up to `batch` examples.
 
         Args:
-          rows: arrays (examples, *shape) in `dtype.storage`, in the order of the graph's inputs.
+          rows: values (examples, *shape) in NumPy arrays of `dtype.parts`, in the order of the
+            graph's inputs.
 
         Returns:
-          Arrays by name, each (examples, *shape).
+          Values by name, each (examples, *shape), in NumPy arrays.
         """
-        count = len(rows[0]) if rows else 1
+        count = rows[0].shape[0] if rows else 1
         inputs = [
-            filled(x, self._batch).reshape(self._batch, *shape)
+            filled(x, self._batch).reshape((self._batch, *shape))
             for x, shape in zip(rows, self._shapes, strict=True)
         ]
         self._executable.state.update(self._initial)
         outputs = self._executable(*inputs)
-        found = dict(zip(self.graph.inputs, rows, strict=True))
+        values = dict(zip(self.graph.inputs, rows, strict=True))
         for name, output in zip(self._computed, outputs, strict=True):
             shape = self.graph.tensors[name].shape or ()
-            found[name] = np.asarray(output).reshape(self._batch, *shape)[:count]
-        return {name: found[name] for name in self.names}
+            values[name] = examples(on_host(output).reshape((self._batch, *shape)), 0, count)
+        return {name: values[name] for name in self.names}
 
 
 def activations(graph: Graph, pattern: str | None = None) -> tuple[str, ...]:
@@ -84,16 +87,16 @@ def activations(graph: Graph, pattern: str | None = None) -> tuple[str, ...]:
             fixed.update(node.outputs)
         elif node.op != "VARIABLE":
             names += node.outputs
-    found = [name for name in names if pattern is None or re.search(pattern, name)]
-    if pattern is not None and not found:
+    matching = [name for name in names if pattern is None or re.search(pattern, name)]
+    if pattern is not None and not matching:
         raise ValueError(f"no tensor of graph {graph.name!r} matches {pattern!r}")
-    return tuple(found)
+    return tuple(matching)
 
 
 def computed_outputs(graph: Graph) -> tuple[str, ...]:
     """The outputs of a graph that are neither inputs nor constants, without duplicates."""
-    known = {*graph.inputs, *(t.name for t in graph.output_tensors if t.values is not None)}
-    return tuple(name for name in dict.fromkeys(graph.outputs) if name not in known)
+    not_computed = {*graph.inputs, *(t.name for t in graph.output_tensors if t.values is not None)}
+    return tuple(name for name in dict.fromkeys(graph.outputs) if name not in not_computed)
 
 
 def takes_examples(tensor: Tensor) -> bool:

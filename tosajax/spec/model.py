@@ -144,8 +144,8 @@ class TypeRow:
         """The element type of an argument in this row; None if the row does not determine it."""
         if isinstance(argument.dtype, DType):
             return argument.dtype
-        found = self.types.get(argument.dtype) if isinstance(argument.dtype, str) else None
-        return found if isinstance(found, DType) else None
+        dtype = self.types.get(argument.dtype) if isinstance(argument.dtype, str) else None
+        return dtype if isinstance(dtype, DType) else None
 
 
 class ChannelAxes(NamedTuple):

@@ -52,8 +52,8 @@ class Target:
     def __post_init__(self) -> None:
         for name in ("profiles", "extensions"):
             if isinstance(getattr(self, name), str):
-                found = shown(getattr(self, name))
-                raise TypeError(f"{name} is {found}, expected a set; Target.parse reads a text")
+                value = shown(getattr(self, name))
+                raise TypeError(f"{name} is {value}, expected a set; Target.parse reads a text")
         object.__setattr__(self, "profiles", frozenset(self.profiles))
         object.__setattr__(self, "extensions", frozenset(self.extensions))
         object.__setattr__(self, "version", _version(self.version))
@@ -148,9 +148,9 @@ def _version(value: object) -> Version:
     """
     check_type("version", value, tuple, 'a Version; Target.parse reads "TOSA-1.1+PRO-INT"')
     if value not in VERSIONS:
-        known = ", ".join(map(str, VERSIONS))
-        found = ".".join(map(str, value))  # type: ignore[arg-type]
-        raise ValueError(f"unknown version {found}, expected one of {known}")
+        names = ", ".join(map(str, VERSIONS))
+        numbers = ".".join(map(str, value))  # type: ignore[arg-type]
+        raise ValueError(f"unknown version {numbers}, expected one of {names}")
     return VERSIONS[VERSIONS.index(value)]
 
 

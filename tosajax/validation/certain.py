@@ -123,8 +123,8 @@ def output_shapes(
     assert rule is not None
     outcomes = Outcomes()  # a rule of shapes compares sizes only to see whether they are legal
     names = (*node.inputs, *node.outputs)
-    known = {name: opened(tensors[name], outcomes) for name in names}
-    shapes = rule(OpenCall(node, known, around, outcomes))
+    open_tensors = {name: opened(tensors[name], outcomes) for name in names}
+    shapes = rule(OpenCall(node, open_tensors, around, outcomes))
     return tuple(
         tuple(DYNAMIC if isinstance(dim, Size) else dim for dim in shape) for shape in shapes
     )
@@ -142,12 +142,12 @@ def certain(check: Callable[[Outcomes], Iterable[Finding]]) -> list[Finding]:
     waiting = [Outcomes()]
     for number in range(_MOST_RUNS):
         run = waiting.pop()
-        found = _until_stuck(check, run)
+        findings = _until_stuck(check, run)
         if number == 0:
-            first = same = found
-            labels = {finding.label for finding in found}
-        labels &= {finding.label for finding in found}
-        same = [finding for finding in same if finding in found]
+            first = same = findings
+            labels = {finding.label for finding in findings}
+        labels &= {finding.label for finding in findings}
+        same = [finding for finding in same if finding in findings]
         if not labels:
             return []
         for at in range(len(run.given), len(run.taken)):

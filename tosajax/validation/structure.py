@@ -66,8 +66,10 @@ def _producers(graph: Graph) -> Iterator[Finding]:
             if name not in origin:
                 yield error("graph.undefined", f"no node produces tensor {name!r}", node)
             elif source is not None and source.op == "VARIABLE":
-                found = f"tensor {name!r} is a variable"
-                yield error("graph.variable", f"{found}, expected an output of VARIABLE_READ", node)
+                message = f"tensor {name!r} is a variable"
+                yield error(
+                    "graph.variable", f"{message}, expected an output of VARIABLE_READ", node
+                )
     for name in graph.outputs:
         source = origin.get(name)
         if name not in origin:
@@ -85,16 +87,16 @@ def tensor_findings(graph: Graph, target: Target) -> Iterator[Finding]:
     limit = 1 << min(target.limits.MAX_LOG2_SIZE, 63)
     for tensor in graph.tensors.values():
         if not is_in(tensor.dtype, target.version):
-            found = f"tensor {tensor.name!r} is {tensor}, which needs {needed(tensor.dtype)}"
+            stated = f"tensor {tensor.name!r} is {tensor}, which needs {needed(tensor.dtype)}"
             where = f"{target} of TOSA {target.version}"
-            yield error("tensor.version", f"{found}, target is {where}")
+            yield error("tensor.version", f"{stated}, target is {where}")
         if tensor.dtype is DType.SHAPE:
             continue
         if tensor.shape is None:
             yield error("tensor.rank", f"tensor {tensor.name!r} has no rank: bind its shape")
         elif DYNAMIC in tensor.shape:
-            found = f"tensor {tensor.name!r} is {tensor}, expected known dimensions"
-            yield error(OPEN, f"{found}: bind them, for instance with batch=1")
+            stated = f"tensor {tensor.name!r} is {tensor}, expected known dimensions"
+            yield error(OPEN, f"{stated}: bind them, for instance with batch=1")
         elif any(d < 1 for d in tensor.shape):
             yield from illegal_dimensions([tensor])
         elif math.prod(tensor.shape) * max(tensor.dtype.bits // 8, 1) >= limit:
@@ -107,5 +109,5 @@ def illegal_dimensions(tensors: Iterable[Tensor]) -> Iterator[Finding]:
     for tensor in tensors:
         is_shape = tensor.dtype is DType.SHAPE or tensor.shape is None
         if not is_shape and any(d < 1 and d != DYNAMIC for d in tensor.shape or ()):
-            found = f"tensor {tensor.name!r} has shape {tensor.shape}"
-            yield error("tensor.shape", f"{found}, expected dimensions of at least 1")
+            message = f"tensor {tensor.name!r} has shape {tensor.shape}"
+            yield error("tensor.shape", f"{message}, expected dimensions of at least 1")

@@ -87,12 +87,12 @@ def _input_findings(
     outcomes: Outcomes,
 ) -> Iterator[Finding]:
     """The findings for one choice of what comparisons of open dimensions give."""
-    known = {name: opened(tensors[name], outcomes) for name in node.inputs}
-    known |= {name: dataclasses.replace(tensors[name], shape=None) for name in node.outputs}
+    open_tensors = {name: opened(tensors[name], outcomes) for name in node.inputs}
+    open_tensors |= {name: dataclasses.replace(tensors[name], shape=None) for name in node.outputs}
     operator = spec.OPERATORS[node.op]
     paired = [
         (argument, tensor)
-        for argument, tensor in tensor_arguments(operator, node, known)
+        for argument, tensor in tensor_arguments(operator, node, open_tensors)
         if argument.kind is Kind.INPUT and tensor.shape is not None
     ]
     shapes = list(_shape_findings(operator, node, paired, row, Target.everything("none")))
@@ -100,7 +100,7 @@ def _input_findings(
     rules = RULES[node.op].errors if operator.is_function else None
     is_whole = not any(_is_illegal(tensors[name]) for name in node.inputs)
     if row is not None and not shapes and rules is not None and is_whole:
-        for label, message in rules(OpenCall(node, known, around, outcomes)):
+        for label, message in rules(OpenCall(node, open_tensors, around, outcomes)):
             yield error(label, message, node)
 
 
@@ -157,7 +157,7 @@ def _rule_findings(call: Call, target: Target) -> Iterator[Finding]:
 
 
 def _counts(operator: Operator, node: Node) -> Iterator[tuple[str, str]]:
-    for what, wanted, found in (
+    for what, wanted, names_given in (
         ("inputs", operator.inputs, node.inputs),
         ("outputs", operator.outputs, node.outputs),
     ):
@@ -165,10 +165,10 @@ def _counts(operator: Operator, node: Node) -> Iterator[tuple[str, str]]:
         if node.op == "VARIABLE" and what == "outputs":
             fixed = ["the variable"]  # the table lists it as attributes
         open_ended = any(a.form is Form.TENSOR_LIST for a in wanted)
-        if len(found) < len(fixed) or (len(found) > len(fixed) and not open_ended):
+        if len(names_given) < len(fixed) or (len(names_given) > len(fixed) and not open_ended):
             least = "at least " if open_ended else ""
             names = f" ({', '.join(fixed)})" if fixed else ""
-            yield what, f"{len(found)} {what}, expected {least}{len(fixed)}{names}"
+            yield what, f"{len(names_given)} {what}, expected {least}{len(fixed)}{names}"
 
 
 def _form_problems(
@@ -185,26 +185,27 @@ def _form_problems(
         if tensor.values is None:
             yield "values", f"{tensor.name!r} has no values"
         elif tensor.shape is not None and tensor.values.shape != tensor.shape:
-            found = f"{tensor.name!r} has values of shape {tensor.values.shape}"
-            yield "values", f"{found}, expected {tensor.shape}"
+            message = f"{tensor.name!r} has values of shape {tensor.values.shape}"
+            yield "values", f"{message}, expected {tensor.shape}"
 
 
 def _attribute_problems(operator: Operator, node: Node, graph: Graph) -> Iterator[tuple[str, str]]:
-    known = {a.name: a for a in operator.attributes}
+    declared = {a.name: a for a in operator.attributes}
     for name in node.attributes:
-        if name not in known:
-            yield "attributes", f"unknown attribute {name!r}, expected {', '.join(known) or 'none'}"
-    for name, argument in known.items():
+        if name not in declared:
+            names = ", ".join(declared) or "none"
+            yield "attributes", f"unknown attribute {name!r}, expected {names}"
+    for name, argument in declared.items():
         if argument.form in _ON_TENSOR:
             continue
         if name not in node.attributes:
             if argument.default is spec.REQUIRED:
                 yield "attributes", f"attribute {name} is missing"
             continue
-        found = node.attributes[name]
-        wanted = _wanted_form(argument, found, graph)
+        value = node.attributes[name]
+        wanted = _wanted_form(argument, value, graph)
         if wanted is not None:
-            yield "attributes", f"{name} is {found!r}, expected {wanted}"
+            yield "attributes", f"{name} is {value!r}, expected {wanted}"
 
 
 def _wanted_form(argument: Argument, found: Any, graph: Graph) -> str | None:
@@ -271,8 +272,8 @@ def _type_findings(
     for extension in _enumerant_extensions(node):
         needs.append((frozenset([extension]),))
         if extension not in target.names:
-            found = f"rounding_mode {node.attributes['rounding_mode'].name}"
-            yield error(f"{name}.profile", f"{found} needs {extension}, target is {target}", node)
+            message = f"rounding_mode {node.attributes['rounding_mode'].name}"
+            yield error(f"{name}.profile", f"{message} needs {extension}, target is {target}", node)
     return rows[0]
 
 
@@ -359,7 +360,7 @@ def _dimension_problems(
         return
     assert tensor.shape is not None
     for dim, size in zip(argument.dims, tensor.shape, strict=True):
-        found = f"{argument.name} {tensor.name!r} is {tensor}: {dim} is {size}"
+        message = f"{argument.name} {tensor.name!r} is {tensor}: {dim} is {size}"
         if isinstance(size, Size):
             continue
         if dim.isdigit():
@@ -368,7 +369,7 @@ def _dimension_problems(
         elif dim.isidentifier():
             wanted, where = sizes.setdefault(dim, (size, argument.name))
             if size != wanted:
-                yield f"{found}, expected {wanted} as in {where}"
+                yield f"{message}, expected {wanted} as in {where}"
 
 
 def _same_shapes(node: Node, paired: list[tuple[Argument, Tensor]]) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from spirv_assembler import assemble
@@ -224,6 +225,15 @@ def test_narrow_floats_outside_may_be_their_bits(width):
     for data in (bits, bits.view(f"V{bits.itemsize}")):
         graph = _outside({7: data}, kind + "\n%k = OpGraphConstantARM %l 7", "%l")
         np.testing.assert_array_equal(_second(graph).view(bits.dtype), bits)
+
+
+def test_other_floats_are_not_the_bits_of_narrow_ones():
+    declared = "%n = OpTypeFloat 8 4215\n%l = OpTypeTensorARM %n %1 %shape2"
+    e4m3, e5m2 = (np.ones(2, kind) for kind in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2))
+    outside = declared + "\n%k = OpGraphConstantARM %l 7"
+    np.testing.assert_array_equal(_second(_outside({7: e5m2}, outside, "%l")), e5m2)
+    with pytest.raises(FormatError, match="type float8_e4m3fn, expected float8_e5m2"):
+        _outside({7: e4m3}, outside, "%l")
 
 
 def test_other_integers_are_not_the_bits_of_floats():

@@ -25,8 +25,8 @@ def check_tensors(body: Region) -> None:
         if operation.name == "tosa.apply_scale":
             for value in operation.operands[:1]:
                 if not value.type.startswith("tensor<"):
-                    found = f"{operation.title}: it scales {value.type}"
-                    raise UnsupportedError(f"{found}, and operators of TOSA compute with tensors")
+                    message = f"{operation.title}: it scales {value.type}"
+                    raise UnsupportedError(f"{message}, and operators of TOSA compute with tensors")
 
 
 def as_rescale(

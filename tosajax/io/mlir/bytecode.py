@@ -81,10 +81,10 @@ def as_text(data: bytes) -> bytes:
       UnsupportedError: the bytecode has an unknown dialect, or is ambiguous.
       ImportError: the dialect is not older than TOSA 1.0, and tosa-tools is not installed.
     """
-    found = header(data)
-    what = f"bytecode {found.version} by {found.producer!r}"
-    if _is_old(found):
-        return _old_text(data, found, what)
+    head = header(data)
+    what = f"bytecode {head.version} by {head.producer!r}"
+    if _is_old(head):
+        return _old_text(data, head, what)
     # `foreign` refuses operations of other dialects, by name and location, as for text.
     done = _run(_mapped(_with_quant(data, what)), _FILE, *_PRINT, "--allow-unregistered-dialect")
     if done.code == 0:
@@ -166,11 +166,11 @@ def _run(data: bytes, name: str, *options: str) -> _Done:
     command = [str(program()), name, "--mlir-disable-threading", *options]
     seconds = _SECONDS + len(data) // _BYTES_A_SECOND
     environment = {**os.environ, "TOSA_MODEL_NO_BACKTRACE": "1"}
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
-        given.write(data)
-        given.seek(0)
+    with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as output:
+        source.write(data)
+        source.seek(0)
         with subprocess.Popen(
-            command, stdin=given, stdout=output, stderr=subprocess.PIPE, env=environment
+            command, stdin=source, stdout=output, stderr=subprocess.PIPE, env=environment
         ) as process:
             _limit(process.pid, len(data))
             try:
@@ -200,9 +200,9 @@ def _limit(process: int, size: int) -> None:
 def _message(code: int, errors: bytes) -> str:
     """The first error that tosa-opt printed, or its exit status."""
     lines = errors.decode("utf-8", "replace").splitlines()
-    found = [line.partition("error: ")[2] for line in lines if "error: " in line]
+    messages = [line.partition("error: ")[2] for line in lines if "error: " in line]
     ended = f"it ended with signal {-code}" if code < 0 else f"it ended with status {code}"
-    return (found[0] if found else ended)[:300]
+    return (messages[0] if messages else ended)[:300]
 
 
 def program() -> Path:

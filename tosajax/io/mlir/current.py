@@ -61,24 +61,24 @@ class Current:
 
     def _attributes(self, operator: Operator, made: Made, literals: Literals) -> dict[str, Any]:
         wanted = [a for a in operator.attributes if a.form not in _NOT_ATTRIBUTES]
-        given = dict(made.operation.attributes)
+        stated = dict(made.operation.attributes)
         for name in (*self.left_over(made.operation), *_OF_CONVERTERS):
-            given.pop(name, None)
+            stated.pop(name, None)
         if operator.name in spec.CONSTANT_OPERATORS:
             wanted = []
-            given.pop("values", None)
+            stated.pop("values", None)
         flag = _DRAFT_FLAGS.get(operator.name, "")
-        if given.pop(flag, False):
+        if stated.pop(flag, False):
             raise UnsupportedError(f"{flag} is true, which only TOSA 1.1 has")
-        check_names(given, [a.name for a in wanted])
+        check_names(stated, [a.name for a in wanted])
         dtype = _own_type(operator, made)
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for argument in wanted:
             try:
-                found[argument.name] = _value(argument, given.get(argument.name), dtype, literals)
+                values[argument.name] = _value(argument, stated.get(argument.name), dtype, literals)
             except (FormatError, UnsupportedError) as error:
                 raise type(error)(f"{argument.name}: {error}") from None
-        return found
+        return values
 
     def declaration(self, variable: Variable, tensor: str) -> Node:
         kind = VarType.of(variable.type.dtype)
@@ -140,8 +140,8 @@ def check_names(given: dict[str, Any], wanted: Sequence[str]) -> None:
     """
     for name in given:
         if name not in wanted and "." not in name:
-            known = ", ".join(wanted) or "none"
-            raise UnsupportedError(f"attribute {name!r} is unknown, expected {known}")
+            names = ", ".join(wanted) or "none"
+            raise UnsupportedError(f"attribute {name!r} is unknown, expected {names}")
 
 
 def word(found: Any) -> str:
@@ -213,8 +213,8 @@ def _value(argument: Argument, found: Any, dtype: DType | None, literals: Litera
         return element_of(found.text).dtype
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         if word(found) not in kind.__members__:
-            known = ", ".join(kind.__members__)
-            raise FormatError(f"{shown(found)} is unknown, expected one of {known}")
+            words = ", ".join(kind.__members__)
+            raise FormatError(f"{shown(found)} is unknown, expected one of {words}")
         return kind[word(found)]
     if argument.name == "implementation_attrs":
         return _octets(found)
@@ -261,6 +261,6 @@ def _check_signs(operator: Operator, made: Made) -> None:
         stated = next(v.type for v in values if _is_unsigned(v))
         raise UnsupportedError(f"a tensor is {stated}, which only RESCALE computes with")
     ends = {"input_unsigned": operation.operands[:1], "output_unsigned": operation.results}
-    for name, found in ends.items():
-        if any(map(_is_unsigned, found)) and operation.attributes.get(name) is not True:
-            raise UnsupportedError(f"a tensor is {found[0].type}, and {name} is not true")
+    for name, typed in ends.items():
+        if any(map(_is_unsigned, typed)) and operation.attributes.get(name) is not True:
+            raise UnsupportedError(f"a tensor is {typed[0].type}, and {name} is not true")

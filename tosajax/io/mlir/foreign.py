@@ -29,11 +29,11 @@ def check(body: Region, locations: Locations) -> None:
     Raises:
       UnsupportedError: some are not; the message names the first, and counts the rest by name.
     """
-    found = list(_foreign(body))
-    if not found:
+    operations = list(_foreign(body))
+    if not operations:
         return
-    first = found[0]
-    others = Counter(operation.name for operation in found)
+    first = operations[0]
+    others = Counter(operation.name for operation in operations)
     others[first.name] -= 1
     place = locations.read(first.location).text
     at = "" if place is None else f", at {place},"

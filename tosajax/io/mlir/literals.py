@@ -144,16 +144,16 @@ class Literals:
 
         Of equal indices, the first counts.
         """
-        found = np.zeros(count, form.storage)
+        elements = np.zeros(count, form.storage)
         if not literal.body.strip():
-            return found
+            return elements
         match = _SPARSE.fullmatch(literal.body)
         if match is None:
             raise FormatError("a sparse constant has no indices and values")
         places = _places(_ascii(match[1]), shape)
         part = Literal("dense", match[2], 0, len(match[2]))
-        found[places[::-1]] = self._flat(part, form, places.shape, places.size)[::-1]
-        return found
+        elements[places[::-1]] = self._flat(part, form, places.shape, places.size)[::-1]
+        return elements
 
     def _raw(self, literal: Literal, form: Format, count: int) -> np.ndarray:
         """Parses hexadecimal bytes of all elements, or of one element, repeated (a splat)."""
@@ -293,16 +293,16 @@ def _of_bits(bits: np.ndarray, form: Format) -> np.ndarray:
 
 def _check_brackets(text: bytes, shape: Sequence[int]) -> None:
     """Checks that brackets and commas form a list of this shape."""
-    found = text.translate(None, _NOT_BRACKETS)
+    brackets = text.translate(None, _NOT_BRACKETS)
     groups, length = 1, 0
     for dim in shape:
         length += groups * (2 + max(dim - 1, 0))
         groups *= dim
-    if len(found) == length:
+    if len(brackets) == length:
         wanted = b""
         for dim in reversed(shape):
             wanted = b"[" + (wanted + b",") * (dim - 1) + wanted * (dim > 0) + b"]"
-        if found == wanted:
+        if brackets == wanted:
             return
     raise FormatError("the brackets of the constant do not fit its shape")
 
@@ -360,15 +360,15 @@ def _floats(text: bytes, form: Format) -> np.ndarray:
         return (
             np.frombuffer(octets, f">u{form.octets}").astype(f"u{form.octets}").view(form.storage)
         )
-    given = list(_BITS.finditer(text)) if b"x" in text else []
-    decimals = _BITS.sub(b" 0.0 ", text) if given else text
+    in_bits = list(_BITS.finditer(text)) if b"x" in text else []
+    decimals = _BITS.sub(b" 0.0 ", text) if in_bits else text
     if not _DECIMALS.fullmatch(decimals):
         raise _not_a_float(text, form)
     numbers = _rounded(np.fromstring(decimals, np.float64, sep=","), form)
-    if given:
+    if in_bits:
         commas = np.flatnonzero(np.frombuffer(text, np.uint8) == ord(","))
-        places = np.searchsorted(commas, [match.start() for match in given])
-        bits = [_float_bits(match[0], form) for match in given]
+        places = np.searchsorted(commas, [match.start() for match in in_bits])
+        bits = [_float_bits(match[0], form) for match in in_bits]
         numbers.view(f"u{form.octets}")[places] = np.array(bits, np.uint64)
     return numbers
 
@@ -381,8 +381,8 @@ def _float_bits(token: bytes, form: Format) -> int:
 
 def _not_a_float(text: bytes, form: Format) -> FormatError:
     tokens = (token.strip() for token in text.split(b","))
-    known = (_ONE_DECIMAL.fullmatch, _BITS.fullmatch)
-    token = next(t for t in tokens if not any(match(t) for match in known))
+    forms = (_ONE_DECIMAL.fullmatch, _BITS.fullmatch)
+    token = next(t for t in tokens if not any(match(t) for match in forms))
     point = ", expected a decimal point" if token.lstrip(b"-").isdigit() else ""
     return FormatError(f"{_shown(token)} is not a number of {form.name}{point}")
 

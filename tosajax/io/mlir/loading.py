@@ -31,7 +31,7 @@ def loading_tosa(data: bytes) -> bytes:
     part = Octets(data, _MAGIC_SIZE, None, "the file")
     part.number()
     part.text()
-    found = bytearray(data[: part.at])
+    loaded = bytearray(data[: part.at])
     sections = [_section(part) for _ in iter(lambda: bool(part), False)]
     contents = {number: inner for number, _, inner in sections}
     for number in (_ATTRIBUTES, _OFFSETS, _OPERATIONS):
@@ -47,8 +47,8 @@ def loading_tosa(data: bytes) -> bytes:
     }
     for number, alignment, inner in sections:
         content = changed.get(number)
-        _append(found, number, alignment, inner.again().rest() if content is None else content)
-    return bytes(found)
+        _append(loaded, number, alignment, inner.again().rest() if content is None else content)
+    return bytes(loaded)
 
 
 def _section(part: Octets) -> tuple[int, int, Octets]:
@@ -92,13 +92,13 @@ def _operations(part: Octets, location: int) -> bytes:
     return before + _number(location) + part.rest()
 
 
-def _append(found: bytearray, number: int, alignment: int, content: bytes) -> None:
-    found.append(number | (_ALIGNED if alignment else 0))
-    found += _number(len(content))
+def _append(octets: bytearray, number: int, alignment: int, content: bytes) -> None:
+    octets.append(number | (_ALIGNED if alignment else 0))
+    octets += _number(len(content))
     if alignment:
-        found += _number(alignment)
-        found += _PADDING * (-len(found) % alignment)
-    found += content
+        octets += _number(alignment)
+        octets += _PADDING * (-len(octets) % alignment)
+    octets += content
 
 
 def _number(value: int) -> bytes:

@@ -38,7 +38,7 @@ class Location(NamedTuple):
 
     def all_of(self, key: str) -> tuple[str, ...]:
         """The values of a key in the metadata, in order."""
-        return tuple(value for found, value in self.kept if found == key)
+        return tuple(value for other, value in self.kept if other == key)
 
 
 class Locations:
@@ -62,11 +62,11 @@ class Locations:
             return Location()
         if text not in self._known:
             reader = _Reader(text, self)
-            found = reader.location()
+            location = reader.location()
             reader.check_end()
-            if len(found.text or "") > _LONGEST:
+            if len(location.text or "") > _LONGEST:
                 raise FormatError(f"a location has more than {_LONGEST} characters")
-            self._known[text] = found
+            self._known[text] = location
         return self._known[text]
 
     def named(self, alias: str) -> Location:
@@ -121,16 +121,16 @@ class _Reader:
     def fused(self) -> Location:
         kept = self.metadata() if self.peek() == "<" else ()
         self.expect("[")
-        found: list[str] = []
+        texts: list[str] = []
         while True:
             inner = self.location().text
             if inner is not None:
-                found.append(inner)
+                texts.append(inner)
             if (token := self.next()) != ",":
                 break
         if token != "]":
             raise self.wrong(token)
-        text = ", ".join(dict.fromkeys(found)) if found else None
+        text = ", ".join(dict.fromkeys(texts)) if texts else None
         return Location(dict(kept).get(_TEXT, text), kept)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:

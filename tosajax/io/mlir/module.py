@@ -90,10 +90,10 @@ def _chosen(operations: Sequence[Operation], function: str | None) -> Operation:
     bodies = [op for op in operations if op.name == _FUNCTION and _has_body(op)]
     if not bodies:
         raise FormatError("the module has no function")
-    found = (_entries(bodies) or bodies) if function is None else bodies
-    names = [_name(op) for op in found]
+    candidates = (_entries(bodies) or bodies) if function is None else bodies
+    names = [_name(op) for op in candidates]
     listed = ", ".join(map(repr, names[:20]))
-    if function is None and len(found) > 1 and _MAIN not in names:
+    if function is None and len(candidates) > 1 and _MAIN not in names:
         raise FormatError(
             f"the module has functions {listed}, expected one, or {_MAIN!r}: choose one by "
             "function= in Python, --function at the command line"
@@ -103,7 +103,7 @@ def _chosen(operations: Sequence[Operation], function: str | None) -> Operation:
         raise FormatError(f"the module has {names.count(wanted)} functions {wanted!r}")
     if wanted not in names:
         raise ValueError(f"no function is named {wanted!r}, but {listed}")
-    return found[names.index(wanted)]
+    return candidates[names.index(wanted)]
 
 
 def _entries(functions: Sequence[Operation]) -> list[Operation]:

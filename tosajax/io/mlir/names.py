@@ -20,12 +20,12 @@ class Names:
 
     def fresh(self, name: str) -> str:
         """Adds the name, with a suffix if it is taken, and returns it."""
-        found = name
-        while found in self.taken:
+        free = name
+        while free in self.taken:
             self._made += 1
-            found = f"{name}_{self._made}"
-        self.taken.add(found)
-        return found
+            free = f"{name}_{self._made}"
+        self.taken.add(free)
+        return free
 
     def own(self, name: str) -> str:
         """Adds the name and returns it.

@@ -67,20 +67,20 @@ class Octets:
 
     def signed(self) -> int:
         """Reads a zigzag-encoded varint: the sign is in the lowest bit."""
-        found = self.number()
-        return (found >> 1) ^ -(found & 1)
+        number = self.number()
+        return (number >> 1) ^ -(number & 1)
 
     def flagged(self) -> tuple[int, bool]:
         """Reads a varint with a flag in its lowest bit."""
-        found = self.number()
-        return found >> 1, bool(found & 1)
+        number = self.number()
+        return number >> 1, bool(number & 1)
 
     def count(self) -> int:
         """Reads the count of the items that follow, each of at least one byte."""
-        found = self.number()
-        if found > self.end - self.at:
-            self.wrong(f"{found} things are to follow in {self.end - self.at} bytes")
-        return found
+        number = self.number()
+        if number > self.end - self.at:
+            self.wrong(f"{number} things are to follow in {self.end - self.at} bytes")
+        return number
 
     def numbers(self) -> list[int]:
         return [self.number() for _ in range(self.count())]

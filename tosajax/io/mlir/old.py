@@ -64,11 +64,11 @@ class Old:
     def node(self, made: Made, literals: Literals) -> OldNode:
         op = _OPERATORS.get(made.op, made.op)
         attributes: dict[str, Any] = {}
-        for name, found in made.operation.attributes.items():
+        for name, attribute in made.operation.attributes.items():
             if op in spec.CONSTANT_OPERATORS or "." in name:
                 continue
             try:
-                attributes |= _attribute(op, name, found, literals)
+                attributes |= _attribute(op, name, attribute, literals)
             except (FormatError, UnsupportedError) as error:
                 raise type(error)(f"{name}: {error}") from None
         attributes |= dict(zip(_GRAPHS.get(op, ()), made.graphs, strict=True))

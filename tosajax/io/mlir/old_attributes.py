@@ -130,14 +130,14 @@ class Attributes:
         part = entry.part.again()
         if entry.is_text or entry.dialect != b"builtin" or _code(part) != "dictionary":
             raise FormatError(f"attribute {number} is not a dictionary")
-        found: dict[str, int] = {}
+        numbers: dict[str, int] = {}
         for _ in range(part.count()):
             name = self.attribute(part.number())
-            if name.kind != "string" or not isinstance(name.name, str) or name.name in found:
+            if name.kind != "string" or not isinstance(name.name, str) or name.name in numbers:
                 raise FormatError(f"attribute {number} has a broken name")
-            found[name.name] = part.number()
+            numbers[name.name] = part.number()
         part.check_end()
-        return found
+        return numbers
 
     def location(self, number: int) -> tuple[str, list[int]]:
         """The text of a location, and the indices of the locations it refers to, as `#l1`."""
@@ -157,9 +157,9 @@ class Attributes:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise FormatError("attributes or types of MLIR bytecode are nested too deeply")
-        found = read(entry._replace(part=entry.part.again()))
+        value = read(entry._replace(part=entry.part.again()))
         self._depth -= 1
-        return found
+        return value
 
     # Attributes.
 
@@ -187,13 +187,13 @@ class Attributes:
             return Attribute("location", "unit")
         if code not in readers:
             raise UnsupportedError(f"attributes that are {code} are not of TOSA")
-        found = readers[code](part)
+        attribute = readers[code](part)
         part.check_end()
-        return found
+        return attribute
 
     def _array(self, part: Octets) -> Attribute:
-        found = [self.attribute(n) for n in part.numbers()]
-        return Attribute("array", _joined("[", [a.text for a in found], "]"))
+        elements = [self.attribute(n) for n in part.numbers()]
+        return Attribute("array", _joined("[", [a.text for a in elements], "]"))
 
     def _pairs(self, part: Octets) -> Attribute:
         texts = []
@@ -205,10 +205,10 @@ class Attributes:
     def _string(self, part: Octets) -> Attribute:
         octets = self.string(part.number())
         try:
-            found: str | bytes = octets.decode()
+            text: str | bytes = octets.decode()
         except UnicodeDecodeError:
-            found = octets
-        return Attribute("string", quoted(found), found)
+            text = octets
+        return Attribute("string", quoted(text), text)
 
     def _symbol(self, part: Octets) -> Attribute:
         name = self.attribute(part.number())
@@ -311,9 +311,9 @@ class Attributes:
         }
         if code not in readers and code not in _FLOATS:
             raise UnsupportedError(f"type {code} of the builtin dialect is not of TOSA")
-        found = _FLOATS[code] if code in _FLOATS else readers[code](part)
+        text = _FLOATS[code] if code in _FLOATS else readers[code](part)
         part.check_end()
-        return found
+        return text
 
     def _function(self, part: Octets) -> str:
         inputs, results = ([self.type(n) for n in part.numbers()] for _ in range(2))
@@ -354,16 +354,16 @@ def _joined(start: str, texts: Sequence[str], end: str) -> str:
 
 def _known_width(part: Octets, bits: int) -> int:
     """Reads the bits of an integer: one byte for up to 8 bits, else a zigzag-encoded varint."""
-    found = part.byte() if bits <= _BYTE else part.signed()
+    value = part.byte() if bits <= _BYTE else part.signed()
     mask = (1 << bits) - 1
-    if found >> bits not in (0, -1) and not (bits < _BYTE and found in (mask, 0xFF)):
+    if value >> bits not in (0, -1) and not (bits < _BYTE and value in (mask, 0xFF)):
         part.wrong(f"a number has more than {bits} bits")
-    return found & mask
+    return value & mask
 
 
 def _integer(part: Octets) -> str:
-    found = part.number()
-    bits, sign = found >> 2, found & 3
+    number = part.number()
+    bits, sign = number >> 2, number & 3
     if sign >= len(_SIGNS) or not bits:
         part.wrong("an integer type has no width, or no sign")
     if bits > _MOST_BITS:
@@ -383,9 +383,9 @@ def _of_dialect(part: Octets) -> Attribute:
 def _type_of_dialect(part: Octets) -> str:
     text = part.text()
     part.check_end()
-    found = _decoded(text)
-    if _FLOAT_8.fullmatch(found) or (text.startswith(b"!") and _OF_DIALECT.fullmatch(text)):
-        return found
+    name = _decoded(text)
+    if _FLOAT_8.fullmatch(name) or (text.startswith(b"!") and _OF_DIALECT.fullmatch(text)):
+        return name
     raise UnsupportedError(f"type {shown(text)} is not of the TOSA dialect before 1.0")
 
 

@@ -143,7 +143,7 @@ class File:
     def _entries(self) -> tuple[list[Entry], list[Entry]]:
         """The encoded attributes and types."""
         part, held = self.parts["offsets"], self.parts["attributes and types"]
-        found: list[list[Entry]] = []
+        tables: list[list[Entry]] = []
         for size in (part.number(), part.number()):
             entries: list[Entry] = []
             while len(entries) < size:
@@ -154,10 +154,10 @@ class File:
                     entries.append(Entry(dialect, inner, not is_custom))
             if len(entries) > size:
                 part.wrong(f"{len(entries)} offsets of {size}")
-            found.append(entries)
+            tables.append(entries)
         part.check_end()
         held.check_end()
-        return found[0], found[1]
+        return tables[0], tables[1]
 
     def _resources(self) -> Iterator[tuple[str, bytes | None]]:
         """Yields the keys and data of dialect resources; None for missing data."""
@@ -194,9 +194,9 @@ class File:
             return properties(name.name, blob, self.llvm, self.attributes.kind)
         if blob is None:
             return {}
-        found = self.attributes.dictionary(blob.number())
+        numbers = self.attributes.dictionary(blob.number())
         blob.check_end()
-        return found
+        return numbers
 
     # Text that follows the operations.
 
@@ -226,37 +226,37 @@ class File:
 
 
 def _sections(part: Octets) -> dict[str, Octets]:
-    found: dict[str, Octets] = {}
+    sections: dict[str, Octets] = {}
     while part:
         number, inner = part.section(_SECTIONS)
-        if _SECTIONS[number] in found:
+        if _SECTIONS[number] in sections:
             part.wrong(f"the section of {_SECTIONS[number]} is there twice")
-        found[_SECTIONS[number]] = inner
+        sections[_SECTIONS[number]] = inner
     for name in _NEEDED:
-        if name not in found:
+        if name not in sections:
             part.wrong(f"there is no section of {name}")
-    return found
+    return sections
 
 
 def _strings(part: Octets) -> list[bytes]:
     """Reads the strings: their lengths are in reverse order, and each ends with a zero byte."""
     lengths = part.numbers()
-    found = []
+    strings = []
     for length in reversed(lengths):
         start = part.take(length)
         if not length or part.data[part.at - 1]:
             part.wrong("a string does not end with a zero")
-        found.append(part.data[start : part.at - 1])
+        strings.append(part.data[start : part.at - 1])
     part.check_end()
-    return found
+    return strings
 
 
 def _blobs(part: Octets | None) -> list[Octets]:
     if part is None:
         return []
-    found = [part.part(part.number(), part.what) for _ in range(part.count())]
+    blobs = [part.part(part.number(), part.what) for _ in range(part.count())]
     part.check_end()
-    return found
+    return blobs
 
 
 def _resource_data(part: Octets) -> bytes:

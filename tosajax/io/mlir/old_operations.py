@@ -177,9 +177,9 @@ class Body:
             attribute = self.file.attributes.attribute(number)
             wanted = kinds(name, key)
             if attribute.kind not in wanted:
-                found = f"is {attribute.kind}, expected {' or '.join(filter(None, wanted))}"
-                known = found if any(wanted) else "is unknown"
-                raise UnsupportedError(f"{name}: attribute {key!r} {known}")
+                stated = f"is {attribute.kind}, expected {' or '.join(filter(None, wanted))}"
+                fault = stated if any(wanted) else "is unknown"
+                raise UnsupportedError(f"{name}: attribute {key!r} {fault}")
             texts.append(f"{key} = {attribute.text}")
         return f" <{{{', '.join(texts)}}}>" if texts else ""
 
@@ -200,9 +200,9 @@ class Body:
 
 
 def _check(name: str, allowed: Counts, operands: int, results: int, regions: int) -> None:
-    found = {"operands": operands, "results": results, "regions": regions}
+    counts = {"operands": operands, "results": results, "regions": regions}
     ranges = allowed.operands, allowed.results, (allowed.regions, allowed.regions)
-    for (what, count), (low, high) in zip(found.items(), ranges, strict=True):
+    for (what, count), (low, high) in zip(counts.items(), ranges, strict=True):
         if not low <= count <= high:
             wanted = str(low) if low == high else f"at least {low}"
             raise UnsupportedError(f"{name} has {count} {what}, expected {wanted}")

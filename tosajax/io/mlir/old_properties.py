@@ -170,13 +170,13 @@ def counts(name: str) -> Counts:
     if name in _COUNTS:
         return _COUNTS[name]
     dialect, _, operator = name.partition(".")
-    known = spec.OPERATORS.get(operator.upper()) if operator.islower() else None
-    if dialect != "tosa" or known is None or known.name in _LATER:
+    row = spec.OPERATORS.get(operator.upper()) if operator.islower() else None
+    if dialect != "tosa" or row is None or row.name in _LATER:
         raise UnsupportedError(f"operation {name} is not of the TOSA dialect before 1.0")
     tensors = (Form.TENSOR_LIST, Form.GRAPH)
-    if any(a.form in tensors for a in (*known.inputs, *known.attributes)):
+    if any(a.form in tensors for a in (*row.inputs, *row.attributes)):
         raise UnsupportedError(f"operation {name} is not of the TOSA dialect before 1.0")
-    inputs, outputs = len(known.inputs), len(known.outputs)
+    inputs, outputs = len(row.inputs), len(row.outputs)
     return Counts((inputs, inputs), (outputs, outputs))
 
 
@@ -205,8 +205,8 @@ def properties(
     if name in _SINCE_19 and (llvm is None or llvm < 19):
         lists = ()
     numbers = _numbers(blob)
-    found = [_fitting(name, names.split(), numbers, kind_of) for names in lists]
-    fitting = [attributes for attributes in found if attributes is not None]
+    choices = [_fitting(name, names.split(), numbers, kind_of) for names in lists]
+    fitting = [attributes for attributes in choices if attributes is not None]
     if len(fitting) == 1:
         return fitting[0]
     raise UnsupportedError(
@@ -228,7 +228,7 @@ def _fitting(
     """Matches attribute indices to a list of names; None if they do not match."""
     if len(names) != len(numbers):
         return None
-    found: dict[str, int] = {}
+    attributes: dict[str, int] = {}
     for name, number in zip(names, numbers, strict=True):
         if name.endswith("?"):
             if number == 0:
@@ -239,8 +239,8 @@ def _fitting(
         name = name.removesuffix("?")
         if kind_of(number) not in kinds(operation, name):
             return None
-        found[name] = number
-    return found
+        attributes[name] = number
+    return attributes
 
 
 def kinds(operation: str, name: str) -> tuple[str, ...]:

@@ -34,15 +34,15 @@ def quantized(part: Octets, type_of: Callable[[int], str]) -> str:
     if kind == _CALIBRATED:
         expressed = _expressed(part, type_of)
         low, high = _double(part), _double(part)
-        found = f"!quant.calibrated<{expressed}<{low}:{high}>>"
+        text = f"!quant.calibrated<{expressed}<{low}:{high}>>"
     elif kind in (_ANY, _ANY_OF_FLOATS):
         storage = _storage(part, type_of)
         floats = f":{_expressed(part, type_of)}" if kind == _ANY_OF_FLOATS else ""
-        found = f"!quant.any<{storage}{_bounds(part)}{floats}>"
+        text = f"!quant.any<{storage}{_bounds(part)}{floats}>"
     elif kind == _UNIFORM:
         storage, expressed = _storage(part, type_of), _expressed(part, type_of)
         scale = f"{_double(part)}:{part.signed()}"
-        found = f"!quant.uniform<{storage}{_bounds(part)}:{expressed}, {scale}>"
+        text = f"!quant.uniform<{storage}{_bounds(part)}:{expressed}, {scale}>"
     elif kind == _BY_CHANNEL:
         storage, expressed = _storage(part, type_of), _expressed(part, type_of)
         axis, bounds = part.number(), _bounds(part)
@@ -51,26 +51,26 @@ def quantized(part: Octets, type_of: Callable[[int], str]) -> str:
         if len(scales) != len(zero_points):
             part.wrong(f"a type has {len(scales)} scales and {len(zero_points)} zero points")
         pairs = ", ".join(f"{s}:{z}" for s, z in zip(scales, zero_points, strict=True))
-        found = f"!quant.uniform<{storage}{bounds}:{expressed}:{axis}, {{{pairs}}}>"
+        text = f"!quant.uniform<{storage}{bounds}:{expressed}:{axis}, {{{pairs}}}>"
     else:
         raise UnsupportedError(f"type {kind} of the dialect quant is not of LLVM until 20")
     part.check_end()
-    return found
+    return text
 
 
 def _storage(part: Octets, type_of: Callable[[int], str]) -> str:
     """The integers of a type, as "i8" or "u8": their sign is not in their own type."""
-    is_signed, found = part.number() & _SIGNED, type_of(part.number())
-    if not _STORAGE.fullmatch(found):
-        part.wrong(f"a quantized type is stored as {found[:80]}")
-    return found if is_signed else f"u{found[1:]}"
+    is_signed, element = part.number() & _SIGNED, type_of(part.number())
+    if not _STORAGE.fullmatch(element):
+        part.wrong(f"a quantized type is stored as {element[:80]}")
+    return element if is_signed else f"u{element[1:]}"
 
 
 def _expressed(part: Octets, type_of: Callable[[int], str]) -> str:
-    found = type_of(part.number())
-    if not _EXPRESSED.fullmatch(found):
-        part.wrong(f"a quantized type stands for {found[:80]}")
-    return found
+    element = type_of(part.number())
+    if not _EXPRESSED.fullmatch(element):
+        part.wrong(f"a quantized type stands for {element[:80]}")
+    return element
 
 
 def _bounds(part: Octets) -> str:
@@ -80,7 +80,7 @@ def _bounds(part: Octets) -> str:
 def _double(part: Octets) -> str:
     """A float of 64 bits: their number has its sign in the lowest bit."""
     bits = part.signed() & (1 << 64) - 1
-    (found,) = struct.unpack("<d", bits.to_bytes(8, "little"))
-    if not math.isfinite(found):
-        part.wrong(f"a scale or a bound is {found}")
-    return repr(found)
+    (value,) = struct.unpack("<d", bits.to_bytes(8, "little"))
+    if not math.isfinite(value):
+        part.wrong(f"a scale or a bound is {value}")
+    return repr(value)

@@ -128,8 +128,8 @@ class _Scan:
             case "comment":
                 mark = ""
             case "dims":
-                found = f"line {self.line(start)}: a type has more than {MOST_DIMS} dimensions"
-                raise UnsupportedError(found)
+                message = f"line {self.line(start)}: a type has more than {MOST_DIMS} dimensions"
+                raise UnsupportedError(message)
             case _:
                 raise FormatError(f"line {self.line(start)}: {match[0]!r} does not end")
         lines = "\n" * self.text.count("\n", start, end)  # keeps line numbers in errors

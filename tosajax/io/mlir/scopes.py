@@ -167,8 +167,8 @@ class Reading:
           UnsupportedError: TOSA 1.0 does not have its elements, or the form of the constant.
         """
         if literal.kind == "typed":
-            found = f"constant dense<{literal.body[:60]}> begins with its type"
-            raise UnsupportedError(f"{found}, as those of TOSA 1.1 do")
+            message = f"constant dense<{literal.body[:60]}> begins with its type"
+            raise UnsupportedError(f"{message}, as those of TOSA 1.1 do")
         if not literal.type:
             raise FormatError(f"the constant is {literal.kind}<...>, expected dense<...>")
         kind = tensor_type(literal.type)
@@ -249,14 +249,14 @@ class Scope:
         return self._of_values[value]
 
     def _argument(self, value: Value) -> str:
-        given = self.reading.locations.read(value.location).all_of("name")
-        return self._define(value, given[0] if given else "")
+        names = self.reading.locations.read(value.location).all_of("name")
+        return self._define(value, names[0] if names else "")
 
     def _results(self, operation: Operation, location: Location) -> tuple[str, ...]:
-        given = location.all_of("name")
-        if len(given) != len(operation.results):
-            given = ("",) * len(operation.results)
-        pairs = zip(operation.results, given, strict=True)
+        names = location.all_of("name")
+        if len(names) != len(operation.results):
+            names = ("",) * len(operation.results)
+        pairs = zip(operation.results, names, strict=True)
         return tuple(self._define(value, name, operation.name) for value, name in pairs)
 
     def _define(
@@ -333,17 +333,17 @@ class Scope:
             self.reading.rewrites.append(Rewrite(f"constant {value.name!r}", done))
             return
         location = self.reading.locations.read(operation.location)
-        given = location.all_of("name")
+        names = location.all_of("name")
         values = self._values(operation)
-        name = self._define(value, given[0] if given else "", operation.name, values)
+        name = self._define(value, names[0] if names else "", operation.name, values)
         self.constants[value] = operation
         self._emit(Made(operation, (), (name,), location.text))
 
     def _values(self, operation: Operation) -> np.ndarray:
-        found = [operation.attributes[n] for n in _VALUES if n in operation.attributes]
-        if not found or not isinstance(found[0], Literal):
+        literals = [operation.attributes[n] for n in _VALUES if n in operation.attributes]
+        if not literals or not isinstance(literals[0], Literal):
             raise FormatError("the constant has no values")
-        return self.reading.values(found[0], tensor_type(operation.results[0].type))
+        return self.reading.values(literals[0], tensor_type(operation.results[0].type))
 
     def _known(self, value: Value) -> np.ndarray | None:
         """The elements of a constant value; None for other values."""
@@ -358,10 +358,10 @@ class Scope:
         inputs = tuple(self._of(value) for value in (*operation.operands, *captured))
         outputs = self._results(operation, location)
         label = outputs[0] if outputs else operation.name.rpartition(".")[2]
-        given = dict(zip(roles, location.all_of("graph"), strict=False))
+        by_role = dict(zip(roles, location.all_of("graph"), strict=False))
         graphs: list[str] = []
         for role, region in zip(roles, operation.regions, strict=True):
-            name = self._graph_name(given.get(role), f"{label}_{role}")
+            name = self._graph_name(by_role.get(role), f"{label}_{role}")
             scope = Scope(self.reading, region, name, self.constants)
             graphs.append(self._subgraph(scope, captured, hands_on=role == "body_graph"))
         if operation.name == "tosa.while_loop":
@@ -397,9 +397,9 @@ class Scope:
     def _variable(self, variable: Variable) -> str:
         """The name of a variable's tensor in this graph, declared on first use."""
         if variable.name not in self.stand_ins:
-            given = variable.places.get(self.name)
-            made = f"variable_{variable.name}"
-            name = self._names.fresh(made) if given is None else self._names.own(given)
+            stored = variable.places.get(self.name)
+            wish = f"variable_{variable.name}"
+            name = self._names.fresh(wish) if stored is None else self._names.own(stored)
             self.stand_ins[variable.name] = name
             self._declare(name, variable.type, variable.values, variable.name)
         return self.stand_ins[variable.name]

@@ -60,16 +60,16 @@ class Signs(NamedTuple):
         """
         if self.old and self.new:
             sides = (("before TOSA 1.0", self.old), ("of TOSA 1.0", self.new))
-            found = " and ".join(f"{len(s)} of the dialect {which} ({s[0]})" for which, s in sides)
-            raise UnsupportedError(f"operations of two dialects are mixed: {found}")
+            counts = " and ".join(f"{len(s)} of the dialect {which} ({s[0]})" for which, s in sides)
+            raise UnsupportedError(f"operations of two dialects are mixed: {counts}")
         return bool(self.old)
 
 
 def signs_of(operations: Iterable[Operation]) -> Signs:
     """Collects the signs of operations, including operations in their regions."""
-    known = [op for op in Region((), tuple(operations)).walk() if op.name.startswith("tosa.")]
-    old = [(op, _old_sign(op)) for op in known]
-    new = [(op, _new_sign(op)) for op in known]
+    tosa = [op for op in Region((), tuple(operations)).walk() if op.name.startswith("tosa.")]
+    old = [(op, _old_sign(op)) for op in tosa]
+    new = [(op, _new_sign(op)) for op in tosa]
     return Signs(*([f"{op.title}{why}" for op, why in s if why is not None] for s in (old, new)))
 
 

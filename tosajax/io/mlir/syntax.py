@@ -78,8 +78,8 @@ def _operations(reduced: Reduced, forms: _Forms) -> tuple[Operation, ...]:
         raise
     except Exception as error:
         # xDSL checks some parts of a text late, and raises all kinds of errors.
-        found = f"{type(error).__name__}: {_first_line(str(error))}"
-        raise FormatError(f"the text is not MLIR that xDSL reads: {found}") from None
+        message = f"{type(error).__name__}: {_first_line(str(error))}"
+        raise FormatError(f"the text is not MLIR that xDSL reads: {message}") from None
 
 
 def _context(text: str, forms: _Forms) -> Context:
@@ -131,9 +131,9 @@ class _Forms:
 
     @property
     def syntax(self) -> str:
-        for found in (_STRICT, _DICTIONARIES, _CUSTOM):
-            if found in self._seen:
-                return found
+        for form in (_STRICT, _DICTIONARIES, _CUSTOM):
+            if form in self._seen:
+                return form
         return _GENERIC
 
     def read(self, name: str, parser: Parser) -> _Parts:
@@ -175,17 +175,17 @@ class _Forms:
         return _parts(parser, operands, types, results, attributes)
 
     def _properties(self, parser: Parser) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         while (name := parser.parse_optional_identifier()) is not None:
             if parser.parse_optional_punctuation("<"):
-                found[name] = _word(parser.parse_identifier())
+                values[name] = _word(parser.parse_identifier())
                 parser.parse_punctuation(">")
             else:
                 parser.parse_punctuation("(")
-                found[name] = self._attribute(parser)
+                values[name] = self._attribute(parser)
                 parser.parse_punctuation(")")
             self._seen.add(_STRICT)
-        return found
+        return values
 
     def _dictionary(self, parser: Parser) -> dict[str, Any]:
         entries = parser.parse_optional_comma_separated_list(
@@ -290,10 +290,10 @@ def _parts(
 
 
 def _operands(parser: Parser) -> list[UnresolvedOperand]:
-    found = parser.parse_optional_undelimited_comma_separated_list(
+    operands = parser.parse_optional_undelimited_comma_separated_list(
         parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
     )
-    return found or []
+    return operands or []
 
 
 def _types(parser: Parser) -> list[Any]:
@@ -313,8 +313,8 @@ def _bindings(parser: Parser) -> list[tuple[Parser.UnresolvedArgument, Unresolve
         parser.parse_punctuation("=")
         return argument, parser.parse_unresolved_operand()
 
-    found = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, binding)
-    return found or []
+    bindings = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, binding)
+    return bindings or []
 
 
 def _check_count(parser: Parser, bindings: Sequence[Any], types: Sequence[Any]) -> None:
@@ -426,8 +426,8 @@ class _Tree:
 
         match attribute:
             case builtin.OpaqueAttr():
-                known = not isinstance(attribute.type, builtin.NoneAttr)
-                type_ = self._type(attribute.type) if known else ""
+                is_typed = not isinstance(attribute.type, builtin.NoneAttr)
+                type_ = self._type(attribute.type) if is_typed else ""
                 return self._literal(attribute.ident.data, attribute.value.data, type_)
             case builtin.IntegerAttr():
                 number = attribute.value.data

@@ -73,9 +73,9 @@ class Element(NamedTuple):
         Raises:
           UnsupportedError: TOSA 1.0 does not have the type.
         """
-        found = _DTYPES.get(_SIGN.sub("", self.name))
-        if found is not None:
-            return found
+        dtype = _DTYPES.get(_SIGN.sub("", self.name))
+        if dtype is not None:
+            return dtype
         draft = _DRAFT.get(self.name)
         why = f"is {draft} of TOSA 1.1" if draft else "is not a type of TOSA"
         raise UnsupportedError(f"element type {self.stated} {why}, expected one of TOSA 1.0")
@@ -173,13 +173,13 @@ def _quantization(
     scales: str, axes: str | None, bounds: tuple[int, int] | None, storage: str
 ) -> Quantization | None:
     """The scales of a quantized type; None if `Quantization` cannot express them, as for blocks."""
-    channels, found = _channels(axes or "{}"), _scales(scales)
+    channels, pairs = _channels(axes or "{}"), _scales(scales)
     if channels is None or bool(channels) != scales.lstrip().startswith("{"):
         return None
     if bounds == _widest(storage):
         bounds = None
     try:
-        numbers, zeros = zip(*found, strict=True)
+        numbers, zeros = zip(*pairs, strict=True)
         return Quantization(numbers, zeros if any(zeros) else (0,), channels, bounds)
     except ValueError:
         return None

@@ -18,6 +18,7 @@ import numpy as np
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Node, Tensor
+from tosajax.io.expressible import check_types
 from tosajax.io.mlir.dense import dense, number
 from tosajax.io.mlir.locations import Location, quoted, written
 from tosajax.io.mlir.names import Names
@@ -25,6 +26,7 @@ from tosajax.io.mlir.reduced import MOST_DIMS
 from tosajax.io.mlir.types import NAMES
 from tosajax.spec import REQUIRED, Argument, Form, VarType
 
+_TYPES = {*NAMES, DType.SHAPE}
 _LEGAL = re.compile(r"[0-9]+|[A-Za-z$._-][A-Za-z0-9$._-]*")
 _OTHER = re.compile(r"[^A-Za-z0-9$._-]")
 _MOST_GRAPHS = 4096  # a graph named by several nodes is written once for each
@@ -47,6 +49,7 @@ def to_text(graph: Graph, *, keep_names: bool = False) -> str:
       keep_names: whether locations store all names, for bytecode, which lacks the names of values.
     """
     parts = _by_name(graph)
+    check_types(graph, _TYPES, "MLIR's dialect of TOSA 1.0")
     _check_accesses(parts.values())
     lines = [
         '"builtin.module"() ({',
@@ -62,11 +65,11 @@ def _by_name(graph: Graph) -> dict[str, Graph]:
     parts = list(islice(_expanded(graph), _MOST_GRAPHS + 1))
     if len(parts) > _MOST_GRAPHS:
         raise ValueError(f"control flow leads to more than {_MOST_GRAPHS} graphs")
-    found: dict[str, Graph] = {}
+    named: dict[str, Graph] = {}
     for part in parts:
-        if found.setdefault(part.name, part) != part:
+        if named.setdefault(part.name, part) != part:
             raise ValueError(f"two graphs are named {part.name!r}")
-    return found
+    return named
 
 
 def _expanded(graph: Graph) -> Iterator[Graph]:
@@ -81,7 +84,7 @@ def _parts(node: Node, graph: Graph) -> list[Graph]:
     """The subgraphs named by a node."""
     if node.op not in spec.OPERATORS:
         raise ValueError(f"{node.title}: {node.op!r} is not an operator of TOSA 1.0")
-    found: list[Graph] = []
+    subgraphs: list[Graph] = []
     for argument in spec.OPERATORS[node.op].attributes:
         if argument.form is Form.GRAPH:
             name = node.attributes.get(argument.name, "")
@@ -91,8 +94,8 @@ def _parts(node: Node, graph: Graph) -> list[Graph]:
                 raise ValueError(
                     f"graph {graph.name!r} has a subgraph by another name than its own"
                 )
-            found.append(graph.subgraphs[name])
-    return found
+            subgraphs.append(graph.subgraphs[name])
+    return subgraphs
 
 
 def _function(graph: Graph, keep_names: bool) -> Iterator[str]:
@@ -128,14 +131,14 @@ def _type(tensor: Tensor) -> str:
 
 
 def _tensors(graph: Graph, names: Iterable[str], node: Node | None = None) -> list[Tensor]:
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for name in names:
         tensor = graph.tensors.get(name)
         if tensor is None or tensor.name != name:
             where = f"{node.title}: " if node else ""
             raise ValueError(f"{where}tensor {name!r} is not declared in graph {graph.name!r}")
-        found.append(tensor)
-    return found
+        tensors.append(tensor)
+    return tensors
 
 
 # Blocks.
@@ -159,8 +162,8 @@ class _Block:
             part.name for node in graph.nodes for part in _parts(node, graph)
         }
         if unnamed:
-            found = f"graph {graph.name!r} has subgraph {min(unnamed)!r}, which no node names"
-            raise ValueError(f"{found}: MLIR has no place for it")
+            message = f"graph {graph.name!r} has subgraph {min(unnamed)!r}, which no node names"
+            raise ValueError(f"{message}: MLIR has no place for it")
 
     def lines(self, end: str) -> Iterator[str]:
         """Yields the lines of the block, which ends with the operation `end`."""
@@ -202,8 +205,8 @@ class _Block:
         yield f"}}){tail}"
 
     def _placed(self, location: Location) -> str:
-        found = written(location)
-        return found if found or not self.keep_names else " loc(unknown)"
+        place = written(location)
+        return place if place or not self.keep_names else " loc(unknown)"
 
     def _use(self, name: str) -> str:
         if name not in self._values:
@@ -265,8 +268,8 @@ def _values(node: Node, tensors: Sequence[Tensor]) -> str:
 def _dense(tensor: Tensor) -> str:
     values = tensor.values
     if values is None or values.shape != tensor.shape:
-        found = None if values is None else values.shape
-        raise ValueError(f"{tensor.name!r} has values of shape {found}, expected {tensor.shape}")
+        shape = None if values is None else values.shape
+        raise ValueError(f"{tensor.name!r} has values of shape {shape}, expected {tensor.shape}")
     return dense(values, tensor.dtype)
 
 
@@ -316,12 +319,12 @@ def _check_accesses(graphs: Iterable[Graph]) -> None:
 
 def _variables(graphs: Iterable[Graph], keep_names: bool) -> Iterator[str]:
     """Yields the declarations of all variables of these graphs."""
-    found: dict[str, list[tuple[Graph, Tensor]]] = {}
+    variables: dict[str, list[tuple[Graph, Tensor]]] = {}
     for graph in graphs:
         for tensor in graph.tensors.values():
             if tensor.variable is not None:
-                found.setdefault(tensor.variable, []).append((graph, tensor))
-    for name, places in found.items():
+                variables.setdefault(tensor.variable, []).append((graph, tensor))
+    for name, places in variables.items():
         yield _variable(name, places, keep_names)
 
 
@@ -345,15 +348,15 @@ def _declaration(name: str, graphs: Sequence[Graph]) -> tuple[Graph, Node]:
     Raises:
       ValueError: the variable has no VARIABLE node, or several.
     """
-    found = [
+    declarations = [
         (graph, node)
         for graph in graphs
         for node in graph.nodes
         if node.op == "VARIABLE" and node.attributes.get("name") == name
     ]
-    if len(found) != 1:
-        raise ValueError(f"variable {name!r} has {len(found)} VARIABLE nodes, expected one")
-    return found[0]
+    if len(declarations) != 1:
+        raise ValueError(f"variable {name!r} has {len(declarations)} VARIABLE nodes, expected one")
+    return declarations[0]
 
 
 def _variable_properties(tensor: Tensor) -> str:

@@ -91,10 +91,10 @@ def _version(decode: Callable[..., dict[str, Any]], content: Any) -> _Version:
     numbers = [stated[name] for name in _NUMBERS]
     if numbers[0] != -1 and numbers[:2] != [0, 60]:
         return _Version(*numbers, draft=stated["_draft"])
-    known = decode(content, LAYOUTS[0, 60].graph, ("version",))["version"]
+    fields = decode(content, LAYOUTS[0, 60].graph, ("version",))["version"]
     return _Version(
-        *(known[name] for name in _NUMBERS),
-        draft=known["_draft"],
+        *(fields[name] for name in _NUMBERS),
+        draft=fields["_draft"],
         stated=any(number != -1 for number in numbers),
     )
 
@@ -125,13 +125,13 @@ def _declared_once(graphs: Mapping[str, OldGraph]) -> dict[str, OldGraph]:
     Raises:
       FormatError: two graphs declare a variable differently.
     """
-    known: dict[str, OldNode] = {}
+    declared: dict[str, OldNode] = {}
 
     def is_first(node: OldNode) -> bool:
         if node.op != "VARIABLE":
             return True
         name = node.attributes["name"]
-        first = known.setdefault(name, node)
+        first = declared.setdefault(name, node)
         if not _same(first.attributes, node.attributes):
             raise FormatError(f"variable {name!r} is declared twice, differently")
         return first is node
@@ -255,18 +255,18 @@ class _Block:
         return None
 
     def attributes(self, op: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        number, given = fields["attribute_type"], fields["attribute"]
+        number, content = fields["attribute_type"], fields["attribute"]
         if not number:
             return {}
         wanted = schema.ATTRIBUTES.get(op)
-        found = self.layout.attribute_type.name_of(number)
-        if wanted is None or found != wanted.name:
-            shown = found or f"of unknown type {number}"
+        table = self.layout.attribute_type.name_of(number)
+        if wanted is None or table != wanted.name:
+            shown = table or f"of unknown type {number}"
             name = "none" if wanted is None else wanted.name
             raise FormatError(f"the attribute table is {shown}, expected {name}")
-        if given is None:
+        if content is None:
             raise FormatError("the attribute table is missing")
-        named = {schema.RENAMED.get(name, name): value for name, value in given.items()}
+        named = {schema.RENAMED.get(name, name): value for name, value in content.items()}
         read = ((f.name, _attribute(f, named[f.name])) for f in wanted.fields if f.name in named)
         return {name: value for name, value in read if value is not None}
 

@@ -84,11 +84,11 @@ class Work:
           UnsupportedError: the upgrade removed it.
         """
         if name in self.unfolded:
-            found = f"{name!r} is INT48 of rank 2, and TOSA 1.0 has no RESHAPE of INT48"
-            raise UnsupportedError(f"{found}: only RESCALE can read it, not {reader}")
+            message = f"{name!r} is INT48 of rank 2, and TOSA 1.0 has no RESHAPE of INT48"
+            raise UnsupportedError(f"{message}: only RESCALE can read it, not {reader}")
         if name in self.old.tensors and name not in self.draft.tensors:
-            found = f"{name!r} is a shape, which operators take as a constant"
-            raise UnsupportedError(f"{found}: it cannot go to {reader}")
+            message = f"{name!r} is a shape, which operators take as a constant"
+            raise UnsupportedError(f"{message}: it cannot go to {reader}")
 
 
 def new_tensor(old: OldTensor) -> Tensor:
@@ -129,8 +129,8 @@ class Step:
           FormatError: the node has fewer inputs.
         """
         if position >= len(self.node.inputs):
-            found = f"{len(self.node.inputs)} inputs"
-            raise FormatError(f"{found}, expected at least {position + 1}")
+            message = f"{len(self.node.inputs)} inputs"
+            raise FormatError(f"{message}, expected at least {position + 1}")
         return self.node.inputs[position]
 
     @property
@@ -192,12 +192,12 @@ class Step:
           UnsupportedError: the input is not constant.
         """
         if position is not None and position < len(self.node.inputs):
-            found: Any = self.known(self.node.inputs[position])
+            value: Any = self.known(self.node.inputs[position])
         else:
-            found = self.get(name)
-        array = np.ravel(np.asarray(found))
+            value = self.get(name)
+        array = np.ravel(np.asarray(value))
         if array.size and not np.issubdtype(array.dtype, np.integer):
-            raise FormatError(f"{name} is {found!r}, expected integers")
+            raise FormatError(f"{name} is {value!r}, expected integers")
         return tuple(int(n) for n in array)
 
     # Construction of the new nodes.
@@ -230,8 +230,8 @@ class Step:
         """A 1-D tensor: the input at `position` if it exists, else a `dtype` constant."""
         if position >= len(self.node.inputs):
             return self.const(name, np.atleast_1d(np.asarray(self.get(name))), dtype)
-        given = self.node.inputs[position]
-        return given if self.shape(given) else self.reshaped(given, (1,))
+        operand = self.node.inputs[position]
+        return operand if self.shape(operand) else self.reshaped(operand, (1,))
 
     def tensor(self, suffix: str, dtype: DType, shape: tuple[int, ...] | None) -> str:
         """Declares an intermediate tensor between the new nodes."""

@@ -38,8 +38,8 @@ def upgrade(graph: OldGraph, source: Source) -> Graph:
     rewrites: list[Rewrite] = []
     upgraded = _nested(graph, _variables(graphs), rewrites)
     what = f"{source.format} {source.version}".strip()
-    known = (*source.rewrites, *_summary(what, graphs), *rewrites)
-    return dataclasses.replace(upgraded, source=dataclasses.replace(source, rewrites=known))
+    all_rewrites = (*source.rewrites, *_summary(what, graphs), *rewrites)
+    return dataclasses.replace(upgraded, source=dataclasses.replace(source, rewrites=all_rewrites))
 
 
 def upgrade_each(
@@ -99,12 +99,12 @@ def _upgrade_node(step: Step) -> None:
     if node.op not in schema.OPERATORS and node.op not in spec.OPERATORS:
         raise FormatError("the operator is unknown")
     _check_attributes(node)
-    known = [step.work.old.tensors.get(name) for name in (*node.inputs, *node.outputs)]
-    types = {tensor.dtype for tensor in known if tensor is not None}
+    tensors = [step.work.old.tensors.get(name) for name in (*node.inputs, *node.outputs)]
+    types = {tensor.dtype for tensor in tensors if tensor is not None}
     unsigned = sorted(types & SIGNLESS.keys())
     if unsigned and not _takes_unsigned(node.op):
-        found = f"a tensor is {unsigned[0]}"
-        raise UnsupportedError(f"{found}, which only RESCALE computes with")
+        message = f"a tensor is {unsigned[0]}"
+        raise UnsupportedError(f"{message}, which only RESCALE computes with")
     rules.rule_of(step)(step)
 
 
@@ -116,8 +116,8 @@ def _check_attributes(node: OldNode) -> None:
         names += _VARIABLE if spec.OPERATORS[node.op].chapter == "variable" else ()
     for name in node.attributes:
         if name not in names:
-            found = f"attribute {name!r} is unknown"
-            raise FormatError(f"{found}, expected {', '.join(names) or 'none'}")
+            message = f"attribute {name!r} is unknown"
+            raise FormatError(f"{message}, expected {', '.join(names) or 'none'}")
 
 
 def _takes_unsigned(op: str) -> bool:
@@ -127,13 +127,13 @@ def _takes_unsigned(op: str) -> bool:
 
 def _variables(graphs: Iterable[OldGraph]) -> dict[str, Tensor]:
     """The variables of a program, by name, as tensors of 1.0.1."""
-    found: dict[str, Tensor] = {}
+    variables: dict[str, Tensor] = {}
     for graph in graphs:
         for node in graph.nodes:
             if node.op == "VARIABLE":
                 tensor = declared_variable(node)
-                found[tensor.name] = tensor
-    return found
+                variables[tensor.name] = tensor
+    return variables
 
 
 def _summary(what: str, graphs: Sequence[OldGraph]) -> Iterator[Rewrite]:

@@ -42,8 +42,8 @@ def read(
         which none is `main`.
       ValueError: the module does not have a graph of this name.
     """
-    found = read_graph(Module(data, given(constants)), graph)
-    return renamed(found.graph, found.wishes)
+    result = read_graph(Module(data, given(constants)), graph)
+    return renamed(result.graph, result.wishes)
 
 
 def to_bytes(graph: Graph) -> tuple[bytes, dict[int, np.ndarray]]:

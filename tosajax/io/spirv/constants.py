@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tosajax.dtypes import DType
+from tosajax.dtypes import DType, holds_bits
 from tosajax.graph import DYNAMIC
 from tosajax.io.spirv.grammar import Op
 from tosajax.io.spirv.types import ArrayType, TensorType, Type, describe, item_size, unpacked
@@ -71,8 +71,8 @@ class Constants:
 
     def type_of(self, id: int) -> DType | ArrayType | TensorType | None:
         """The type of a constant; None if the id is not a constant."""
-        found = self._known.get(id) or self._outside.get(id)
-        return found.type if found else None
+        constant = self._known.get(id) or self._outside.get(id)
+        return constant.type if constant else None
 
     def numbers(self, id: int) -> tuple[int, ...]:
         """The elements of a constant scalar or list, as unsigned integers.
@@ -154,8 +154,8 @@ class Constants:
         rest = _shape(whole)[1:]
         wanted = TensorType(_element(whole), rest) if rest else _element(whole)
         if self.type_of(id) != wanted:
-            found = describe(self.type_of(id))
-            raise FormatError(f"a part of {describe(whole)} is {found}, not {describe(wanted)}")
+            kind = describe(self.type_of(id))
+            raise FormatError(f"a part of {describe(whole)} is {kind}, not {describe(wanted)}")
         return self[id].values
 
 
@@ -215,7 +215,7 @@ def given(constants: Mapping[int, np.ndarray] | None) -> Fetch:
             raise FormatError(f"{place} has no data: {wanted}")
         array = np.asarray(constants[number])
         storage = type_.dtype.storage
-        if array.dtype != storage and not _are_bits(array, type_.dtype):
+        if array.dtype != storage and not holds_bits(array.dtype, storage):
             raise FormatError(f"{place} has data of type {array.dtype}, expected {storage}")
         if array.shape != type_.shape:
             raise FormatError(f"{place} has data of shape {array.shape}")
@@ -225,8 +225,3 @@ def given(constants: Mapping[int, np.ndarray] | None) -> Fetch:
             raise FormatError(f"{place} has data that does not fit: {error}") from None
 
     return fetch
-
-
-def _are_bits(array: np.ndarray, dtype: DType) -> bool:
-    narrow = dtype.is_float and dtype.storage.isbuiltin != 1
-    return narrow and array.dtype.kind in "uV" and array.dtype.itemsize == item_size(dtype)

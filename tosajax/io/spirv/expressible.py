@@ -8,11 +8,12 @@ from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Node, Tensor
 from tosajax.graph.type_rows import node_version
-from tosajax.io.spirv.grammar import INSTRUCTION_SET, NUMBERS
+from tosajax.io.spirv.grammar import FLOATS, INSTRUCTION_SET, INTEGERS, NUMBERS
 from tosajax.io.spirv.types import MOST_DIMENSIONS
 from tosajax.report import UnsupportedError
 from tosajax.versions import V1_0
 
+_TYPES = {DType.BOOL, *INTEGERS.values(), *FLOATS.values()}
 _FOLDED = (*spec.CONSTANT_OPERATORS, "IDENTITY")
 
 
@@ -64,14 +65,14 @@ def _written(graph: Graph) -> Iterator[Tensor]:
 
 def _refused(tensor: Tensor) -> str:
     """The property of a tensor that a module cannot express, for a message; "" if none."""
-    if tensor.dtype in (DType.INT4, DType.SHAPE):
+    if tensor.dtype not in _TYPES:
         return f"tensors of {tensor.dtype.name}"
     if tensor.shape is None:
         return ""
     if not 0 < len(tensor.shape) <= MOST_DIMENSIONS:
         return f"tensors of rank {len(tensor.shape)}"
-    known = [dim for dim in tensor.shape if dim != DYNAMIC]
-    for dim in known:
+    sizes = [dim for dim in tensor.shape if dim != DYNAMIC]
+    for dim in sizes:
         if not 0 < dim < 1 << 32:
             return f"dimension of {dim}"
-    return "tensors with some open dimensions" if 0 < len(known) < len(tensor.shape) else ""
+    return "tensors with some open dimensions" if 0 < len(sizes) < len(tensor.shape) else ""

@@ -81,24 +81,24 @@ class Module:
           UnsupportedError: `name` is None, and of several entry points none is named `main`.
           ValueError: no entry point has the name.
         """
-        found = {entry.name: entry for entry in self.entry_points}
-        if not found:
+        entries = {entry.name: entry for entry in self.entry_points}
+        if not entries:
             raise FormatError("the module has no entry point of a graph")
-        if len(found) < len(self.entry_points):
+        if len(entries) < len(self.entry_points):
             raise FormatError("two entry points have the same name")
-        listed = ", ".join(map(quoted, list(found)[:_MOST_NAMED]))
-        if name is None and len(found) == 1:
-            (name,) = found
+        listed = ", ".join(map(quoted, list(entries)[:_MOST_NAMED]))
+        if name is None and len(entries) == 1:
+            (name,) = entries
         elif name is None:
             name = "main"
-            if name not in found:
+            if name not in entries:
                 raise UnsupportedError(
                     f"the module has graphs {listed}, expected one, or 'main': choose one by "
                     "function= in Python, --function at the command line"
                 )
-        if name not in found:
+        if name not in entries:
             raise ValueError(f"the module has no graph {quoted(name)}, but {listed}")
-        return found[name]
+        return entries[name]
 
     def binding(self, variable: int) -> Binding:
         """The descriptor set and binding of an interface variable.
@@ -168,14 +168,14 @@ class Module:
     def _capability(self, instruction: Instruction) -> None:
         (number,) = instruction.exactly(1)
         if number not in grammar.Capability._value2member_map_:
-            known = ", ".join(c.name for c in grammar.Capability)
-            raise UnsupportedError(f"capability {number}, expected some of {known}")
+            names = ", ".join(c.name for c in grammar.Capability)
+            raise UnsupportedError(f"capability {number}, expected some of {names}")
 
     def _extension(self, instruction: Instruction) -> None:
         name, _ = read_text(instruction.operands)
         if name not in grammar.EXTENSIONS:
-            known = ", ".join(sorted(grammar.EXTENSIONS))
-            raise UnsupportedError(f"extension {quoted(name)}, expected some of {known}")
+            names = ", ".join(sorted(grammar.EXTENSIONS))
+            raise UnsupportedError(f"extension {quoted(name)}, expected some of {names}")
 
     def _import(self, instruction: Instruction) -> None:
         (id,), text = instruction.first(1)
@@ -202,8 +202,8 @@ class Module:
     def _decoration(self, instruction: Instruction) -> None:
         (id, decoration), operands = instruction.first(2)
         if decoration not in Decoration._value2member_map_:
-            known = ", ".join(d.name for d in Decoration)
-            raise UnsupportedError(f"decoration {decoration}, expected one of {known}")
+            names = ", ".join(d.name for d in Decoration)
+            raise UnsupportedError(f"decoration {decoration}, expected one of {names}")
         if operands:
             self.decorations[id, decoration] = operands[0]
 
@@ -220,10 +220,10 @@ class Module:
     def _variable(self, instruction: Instruction) -> None:
         (kind, id, storage), initial = instruction.first(3)
         self._define(id)
-        found = self.types.get(kind)
-        if not isinstance(found, PointerType) or storage != grammar.UNIFORM_CONSTANT or initial:
-            raise UnsupportedError(f"a variable is {describe(found)}, expected one to a tensor")
-        self.variables[id] = found.pointee
+        pointer = self.types.get(kind)
+        if not isinstance(pointer, PointerType) or storage != grammar.UNIFORM_CONSTANT or initial:
+            raise UnsupportedError(f"a variable is {describe(pointer)}, expected one to a tensor")
+        self.variables[id] = pointer.pointee
 
     def _entry_point(self, instruction: Instruction) -> None:
         (graph,), rest = instruction.first(1)
@@ -233,10 +233,10 @@ class Module:
     def _graph(self, instruction: Instruction) -> None:
         kind, id = instruction.exactly(2)
         self._define(id)
-        found = self.types.get(kind)
-        if not isinstance(found, GraphType):
-            raise FormatError(f"a graph is {describe(found)}")
-        self._body = self.bodies[id] = Body(found, [])
+        type_ = self.types.get(kind)
+        if not isinstance(type_, GraphType):
+            raise FormatError(f"a graph is {describe(type_)}")
+        self._body = self.bodies[id] = Body(type_, [])
         self._line = None
 
     def _is_remark(self, instruction: Instruction) -> bool:

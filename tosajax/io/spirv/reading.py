@@ -62,12 +62,14 @@ def _check_interface(module: Module, entry: EntryPoint, body: Body) -> None:
     """Checks that an entry point's variables match the inputs and outputs of its graph."""
     wanted = *body.type.inputs, *body.type.outputs
     if len(entry.interface) != len(wanted):
-        found = f"entry point {quoted(entry.name)} has {len(entry.interface)} variables"
-        raise FormatError(f"{found}, and its graph {len(wanted)} inputs and outputs")
+        message = f"entry point {quoted(entry.name)} has {len(entry.interface)} variables"
+        raise FormatError(f"{message}, and its graph {len(wanted)} inputs and outputs")
     for variable, type_ in zip(entry.interface, wanted, strict=True):
-        found = module.variables.get(variable)
-        if found != type_:
-            raise FormatError(f"variable %{variable} is {describe(found)}, and the graph's {type_}")
+        stated = module.variables.get(variable)
+        if stated != type_:
+            raise FormatError(
+                f"variable %{variable} is {describe(stated)}, and the graph's {type_}"
+            )
 
 
 def _source(module: Module) -> Source:
@@ -166,10 +168,10 @@ class _Reader:
 
     def _extract(self, instruction: Instruction) -> None:
         kind, id, composite, index = instruction.exactly(4)
-        found = self.values.get(composite)
-        if not isinstance(found, Results) or index >= len(found.names):
+        results = self.values.get(composite)
+        if not isinstance(results, Results) or index >= len(results.names):
             raise FormatError(f"part {index} of %{composite}, which has no such tensor")
-        self.values[id] = name = found.names[index]
+        self.values[id] = name = results.names[index]
         self._check_type(name, self.module.types.get(kind))
         self._wish(name, id)
 
@@ -229,20 +231,20 @@ class _Reader:
 
     def _value(self, id: int) -> str:
         """The name of the tensor with an id: a result, a graph input, or a constant."""
-        found = self.values.get(id)
-        if isinstance(found, Results):
+        value = self.values.get(id)
+        if isinstance(value, Results):
             raise FormatError(f"%{id} is a struct, expected a tensor")
-        if found is None and id not in self.module.constants:
+        if value is None and id not in self.module.constants:
             raise FormatError(f"%{id} is neither a constant nor an earlier result")
-        return self._constant(id, False) if found is None else found
+        return self._constant(id, False) if value is None else value
 
     def _constant(self, id: int, is_shape: bool) -> str:
         """The name of a constant's tensor or shape; adds its node on first use."""
         if (id, is_shape) not in self.constants:
-            type_, values = found = self.module.constants[id]
+            type_, values = constant = self.module.constants[id]
             op, name = ("CONST_SHAPE", f"shape_{id}") if is_shape else ("CONST", f"const_{id}")
             if is_shape:
-                values = integers(found).astype(np.int64)
+                values = integers(constant).astype(np.int64)
                 type_ = TensorType(DType.SHAPE, values.shape)
             if not isinstance(type_, TensorType):
                 raise FormatError(f"it is {describe(type_)}, expected a tensor")
@@ -261,11 +263,11 @@ class _Reader:
             raise FormatError(f"the result is {describe(found)}, expected {wanted}")
         name = f"{operator.name.lower()}_{id}"
         names = [f"{name}_{at}" for at in range(len(tensors))] if several else [name]
-        made = tuple(map(self._declare, names, tensors))
-        self.values[id] = Results(made) if several else name
+        declared = tuple(map(self._declare, names, tensors))
+        self.values[id] = Results(declared) if several else name
         if not several:
             self._wish(name, id)
-        return made
+        return declared
 
 
 def _reject_arrays(elements: tuple[int, ...]) -> None:

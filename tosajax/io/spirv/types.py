@@ -157,11 +157,11 @@ def _scalar(found: Type | None) -> DType:
 
 
 def _tensors(ids: tuple[int, ...], types: Mapping[int, Type]) -> tuple[TensorType, ...]:
-    found = tuple(types.get(id) for id in ids)
-    for type_ in found:
+    members = tuple(types.get(id) for id in ids)
+    for type_ in members:
         if not isinstance(type_, TensorType):
             raise UnsupportedError(f"it is of {describe(type_)}, expected tensors")
-    return found  # pyright: ignore[reportReturnType]
+    return members  # pyright: ignore[reportReturnType]
 
 
 def _tensor(
@@ -180,8 +180,8 @@ def _tensor(
         raise UnsupportedError(f"the rank is {rank}, of which TOSA has at most {MOST_DIMENSIONS}")
     shape = numbers(dimensions[1]) if len(dimensions) > 1 else (DYNAMIC,) * rank
     if len(shape) != rank or 0 in shape:
-        found = f"{len(shape)} dimensions, {shape.count(0)} of them 0"
-        raise FormatError(f"the shape has {found}, expected {rank} from 1 on")
+        message = f"{len(shape)} dimensions, {shape.count(0)} of them 0"
+        raise FormatError(f"the shape has {message}, expected {rank} from 1 on")
     return TensorType(dtype, shape)
 
 

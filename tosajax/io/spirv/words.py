@@ -47,8 +47,8 @@ class Instruction(NamedTuple):
 
     @property
     def name(self) -> str:
-        known = self.opcode in Op._value2member_map_
-        return Op(self.opcode).name if known else f"instruction {self.opcode}"
+        is_named = self.opcode in Op._value2member_map_
+        return Op(self.opcode).name if is_named else f"instruction {self.opcode}"
 
     def __str__(self) -> str:
         return f"{self.name} at word {self.at}"
@@ -94,10 +94,10 @@ def read_words(data: memoryview | bytes) -> tuple[Header, np.ndarray]:
         raise FormatError(f"the first word is {int(words[0].byteswap()):#010x}, not SPIR-V's")
     if schema or version & 0xFF0000FF:
         raise FormatError(f"the version is {version:#010x} and the schema {schema}, expected 0")
-    found = version >> 16, version >> 8 & 0xFF
-    if not (1, 0) <= found <= _NEWEST:
-        raise UnsupportedError(f"the version is {found[0]}.{found[1]}, expected 1.0 to 1.6")
-    return Header(found, generator >> 16, generator & 0xFFFF, bound), words
+    numbers = version >> 16, version >> 8 & 0xFF
+    if not (1, 0) <= numbers <= _NEWEST:
+        raise UnsupportedError(f"the version is {numbers[0]}.{numbers[1]}, expected 1.0 to 1.6")
+    return Header(numbers, generator >> 16, generator & 0xFFFF, bound), words
 
 
 def instructions(words: np.ndarray) -> Iterator[Instruction]:

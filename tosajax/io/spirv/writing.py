@@ -140,12 +140,12 @@ class _Writer:
     def _instruction(self, node: Node) -> None:
         operator = spec.OPERATORS[node.op]
         arguments = grammar.inputs(operator, len(node.inputs))
-        found, wanted = (
+        counts, wanted = (
             (len(node.inputs), len(node.outputs)),
             (len(arguments), len(operator.outputs)),
         )
-        if found != wanted:
-            raise ValueError(f"{node.title}: inputs and outputs are {found}, expected {wanted}")
+        if counts != wanted:
+            raise ValueError(f"{node.title}: inputs and outputs are {counts}, expected {wanted}")
         attributes = [self._attribute(argument, node) for argument in operator.attributes]
         inputs = [self._argument(*pair, node) for pair in zip(arguments, node.inputs, strict=True)]
         id = self._result(node, [*attributes, *inputs])
@@ -158,25 +158,25 @@ class _Writer:
             raise ValueError(f"{node.title}: attribute {argument.name} is missing")
         element = self.graph.tensors[node.inputs[0]].dtype
         try:
-            found = attribute_constant(argument, value, element)
+            constant = attribute_constant(argument, value, element)
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             message = f"{node.title}: {argument.name} cannot be {value!r}"
             raise ValueError(message) from error
-        return self.declared.constant(found, listed=True)
+        return self.declared.constant(constant, listed=True)
 
     def _argument(self, argument: Argument, name: str, node: Node) -> int:
         if argument.constant_in and name not in self.constants:
-            found = f"{argument.name} is {name!r}, which is not a constant"
-            raise UnsupportedError(f"{node.title}: {found}: SPIR-V has no EXT-DYNAMIC")
+            message = f"{argument.name} is {name!r}, which is not a constant"
+            raise UnsupportedError(f"{node.title}: {message}: SPIR-V has no EXT-DYNAMIC")
         if argument.form is not Form.SHAPE:
             return self._value(name)
         elements = self._elements(self.constants[name])
         try:
-            found = list_constant(elements)
+            constant = list_constant(elements)
         except ValueError as error:
             message = f"{node.title}: {argument.name}: {error}: SPIR-V has shapes of int32"
             raise UnsupportedError(message) from None
-        return self.declared.constant(found, listed=True)
+        return self.declared.constant(constant, listed=True)
 
     def _elements(self, tensor: Tensor) -> np.ndarray:
         """The elements of a constant.
@@ -185,16 +185,16 @@ class _Writer:
           ValueError: the constant has no values, or values of the wrong shape.
         """
         if tensor.values is None or tensor.values.shape != tensor.shape:
-            found = "no values" if tensor.values is None else f"values of {tensor.values.shape}"
-            raise ValueError(f"constant {tensor.name!r} is {tensor}, and has {found}")
+            values = "no values" if tensor.values is None else f"values of {tensor.values.shape}"
+            raise ValueError(f"constant {tensor.name!r} is {tensor}, and has {values}")
         return tensor.values
 
     def _value(self, name: str) -> int:
         """The id of a tensor; declares a constant on first use."""
         if name in self.constants:
             tensor = self.constants[name]
-            found = Constant(self._type(tensor.name), self._elements(tensor))
-            id = self.declared.constant(found)
+            constant = Constant(self._type(tensor.name), self._elements(tensor))
+            id = self.declared.constant(constant)
             self.names.setdefault(id, tensor.name)
             return id
         if name not in self.values:

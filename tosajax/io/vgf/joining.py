@@ -55,8 +55,8 @@ class _Joined:
         ):
             self.wishes |= {place: name for place, name in zip(places, names, strict=False) if name}
         source = Source("VGF", self.file.version, self.producer)
-        found = Graph(self.inputs, outputs, self.tensors, tuple(self.nodes), source=source)
-        return renamed(found, self.wishes)
+        whole = Graph(self.inputs, outputs, self.tensors, tuple(self.nodes), source=source)
+        return renamed(whole, self.wishes)
 
     def _input(self, index: int) -> str:
         """Declares an input of the model; a segment may refine its shape later."""
@@ -82,18 +82,18 @@ class _Joined:
     def _add(self, number: int, segment: Segment) -> None:
         """Adds the graph of a segment, with the segment's number in the names of its tensors."""
         module = Module(segment.module, self._fetch(segment))
-        found = _read(module, segment.entry_point)
-        graph = found.graph
+        read = _read(module, segment.entry_point)
+        graph = read.graph
         self.producer = self.producer or graph.source.producer
         ends = (*graph.inputs, *graph.outputs)
-        resources = [_bound(module, segment, variable) for variable in found.entry.interface]
+        resources = [_bound(module, segment, variable) for variable in read.entry.interface]
         places = {name: f"{number}.{name}" for name in graph.tensors}
         places |= zip(graph.inputs, map(self._place, resources), strict=False)
         for name, place in places.items():
             if name not in graph.inputs:
                 self.tensors[place] = dataclasses.replace(graph.tensors[name], name=place)
             # Inputs of the segment keep an earlier name; without one they get the module's.
-            self.wishes.setdefault(place, found.wishes.get(name, name))
+            self.wishes.setdefault(place, read.wishes.get(name, name))
         for name, resource in zip(ends, resources, strict=True):
             self._refine(places[name], graph.tensors[name], resource)
         written = zip(resources[len(graph.inputs) :], graph.outputs, strict=True)
@@ -109,8 +109,8 @@ class _Joined:
         fits = shape is None or shape_fits(dims, shape) or shape_fits(shape, dims)
         if found.dtype is not dtype or not fits:
             raise FormatError(f"resource {number} is {_type(resource)}, and in the module {found}")
-        known = dims if shape is None or DYNAMIC in shape else shape
-        self.tensors[place] = dataclasses.replace(self.tensors[place], shape=known)
+        refined = dims if shape is None or DYNAMIC in shape else shape
+        self.tensors[place] = dataclasses.replace(self.tensors[place], shape=refined)
 
     def _fetch(self, segment: Segment) -> Fetch:
         """Returns a function that takes the data of a module's constants from the file."""
@@ -150,8 +150,8 @@ def _type(resource: Resource) -> TensorType:
     if any(dim == 0 or dim < DYNAMIC for dim in resource.shape):
         raise FormatError(f"a resource has dimension {min(resource.shape)}, expected -1 or 1 on")
     if len(resource.shape) > MOST_DIMENSIONS:
-        found = f"a resource has {len(resource.shape)} dimensions"
-        raise UnsupportedError(f"{found}, of which TOSA has at most {MOST_DIMENSIONS}")
+        message = f"a resource has {len(resource.shape)} dimensions"
+        raise UnsupportedError(f"{message}, of which TOSA has at most {MOST_DIMENSIONS}")
     return TensorType(DTYPES[resource.format], resource.shape)
 
 

@@ -145,10 +145,11 @@ class _Reader:
             vgfpy.CreateModelResourceTableDecoder,
             vgfpy.CreateConstantDecoder,
         )
-        found = [create(part, len(part)) for create, part in zip(creators, self._held, strict=True)]
-        if None in found:
+        pairs = zip(creators, self._held, strict=True)
+        decoders = [create(held, len(held)) for create, held in pairs]
+        if None in decoders:
             raise FormatError("a table is damaged")
-        self._modules, self._sequence, self._resources, self._constants = found
+        self._modules, self._sequence, self._resources, self._constants = decoders
 
     def file(self, version: str) -> File:
         sequence = self._sequence
@@ -208,11 +209,11 @@ class _Reader:
 
     def _sets(self, segment: int) -> dict[int, tuple[Slot, ...]]:
         sequence = self._sequence
-        found = {}
+        sets = {}
         for at in self._counted(sequence.getSegmentDescriptorSetInfosSize(segment)):
             slots = self._slots(sequence.getDescriptorBindingSlotsHandle(segment, at))
-            found[sequence.getSegmentDescriptorSetIndex(segment, at)] = slots
-        return found
+            sets[sequence.getSegmentDescriptorSetIndex(segment, at)] = slots
+        return sets
 
     def _bound(self, segment: int) -> dict[int, int]:
         """The index of the data of each graph constant, by its id."""
@@ -221,8 +222,8 @@ class _Reader:
         return {b.graphConstantId: b.constantIndex for b in bindings}
 
     def _resource(self, at: int) -> Resource:
-        found = self._resources.getTensorShape(at), self._resources.getTensorStride(at)
-        shape, strides = (tuple(f.tolist()) if f is not None else () for f in found)
+        ends = self._resources.getTensorShape(at), self._resources.getTensorStride(at)
+        shape, strides = (tuple(f.tolist()) if f is not None else () for f in ends)
         self._take(8 * (len(shape) + len(strides)))
         return Resource(self._resources.getVkFormat(at), shape, strides)
 

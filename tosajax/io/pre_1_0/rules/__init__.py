@@ -65,9 +65,9 @@ def rule_of(step: Step) -> Rule:
     """
     op = step.node.op
     if step.node.outputs and step.old(step.output).dtype == "SHAPE":
-        found = getattr(shape, shape.rule_name(op), None)
-        if found is None:
+        rule = getattr(shape, shape.rule_name(op), None)
+        if rule is None:
             raise UnsupportedError(f"output {step.output!r} is a shape, which is not folded here")
-        return found
+        return rule
     chapter = spec.OPERATORS[op].chapter if op in spec.OPERATORS else _REMOVED.get(op, "shape")
     return getattr(_CHAPTERS.get(chapter), op.lower(), Step.keep)

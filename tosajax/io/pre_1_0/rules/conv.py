@@ -36,8 +36,8 @@ def fully_connected(step: Step) -> None:
     x, weight, bias = step.input(0), step.input(1), step.input(2)
     shapes = step.shape(x), step.shape(weight)
     if [*map(len, shapes)] != [2, 2]:
-        found = f"input and weight have shapes {shapes[0]} and {shapes[1]}"
-        raise FormatError(f"{found}, expected rank 2")
+        message = f"input and weight have shapes {shapes[0]} and {shapes[1]}"
+        raise FormatError(f"{message}, expected rank 2")
     (n, channels), (outputs, depth) = shapes
     x, weight = step.reshaped(x, (n, 1, 1, channels)), step.reshaped(weight, (outputs, 1, 1, depth))
     dtype = step.dtype(step.output)
@@ -102,21 +102,21 @@ def _check_output_shape(step: Step) -> None:
     Raises:
       FormatError: the stated shape contradicts the input, weight, padding and stride.
     """
-    found = () if step.get("output_shape", None) is None else step.integers("output_shape")
-    if not found:
+    sizes = () if step.get("output_shape", None) is None else step.integers("output_shape")
+    if not sizes:
         return
     x, weight = step.shape(step.input(0)), step.shape(step.input(1))
     pad, stride = step.integers("out_pad"), step.integers("stride")
-    if [*map(len, (found, x, weight, pad, stride))] != [4, 4, 4, 4, 2]:
-        raise FormatError(f"output_shape is {found}, with {x}, {weight}, {pad} and {stride}")
+    if [*map(len, (sizes, x, weight, pad, stride))] != [4, 4, 4, 4, 2]:
+        raise FormatError(f"output_shape is {sizes}, with {x}, {weight}, {pad} and {stride}")
     wanted = (
         x[0],
         _span(x[1], stride[0], pad[0] + pad[1], weight[1]),
         _span(x[2], stride[1], pad[2] + pad[3], weight[2]),
         weight[0],
     )
-    if any(DYNAMIC not in pair and pair[0] != pair[1] for pair in zip(found, wanted, strict=True)):
-        raise FormatError(f"output_shape is {found}, expected {wanted}")
+    if any(DYNAMIC not in pair and pair[0] != pair[1] for pair in zip(sizes, wanted, strict=True)):
+        raise FormatError(f"output_shape is {sizes}, expected {wanted}")
 
 
 def _span(size: int, stride: int, pad: int, kernel: int) -> int:

@@ -47,13 +47,13 @@ def declared_variable(node: OldNode) -> Tensor:
     dtype, shape = node.attributes.get("type"), node.attributes.get("var_shape")
     if shape is None:
         raise FormatError(f"{node.title}: variable {name!r} has no shape")
-    known = [found for found in _TYPES if found.name == dtype]
-    if not known:
-        wanted = ", ".join(found.name for found in _TYPES)
+    types = [candidate for candidate in _TYPES if candidate.name == dtype]
+    if not types:
+        wanted = ", ".join(candidate.name for candidate in _TYPES)
         raise UnsupportedError(f"{node.title}: variable {name!r} is {dtype}, expected {wanted}")
     values = node.attributes.get("initial_value")
     try:
-        return Tensor(name, known[0], tuple(int(dim) for dim in shape), values)
+        return Tensor(name, types[0], tuple(int(dim) for dim in shape), values)
     except ValueError as error:
         raise FormatError(f"{node.title}: initial_value: {error}") from None
 
