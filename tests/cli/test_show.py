@@ -38,6 +38,12 @@ def test_an_output_without_lines_of_boxes(folder, monkeypatch):
     assert lines[1].startswith("* CONV2D 3x3")
 
 
+def test_an_output_without_an_encoding_takes_every_character(folder, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert main(["show", str(folder / "model.tosa")]) == 0
+    assert sys.stdout.getvalue() == graph_text(tosajax.load(folder / "model.tosa")) + "\n"
+
+
 def test_a_picture(command):
     assert command("show", "model.tosa", "-o", "a.svg")[:2] == (0, "a.svg: 21 nodes\n")
     graph = tosajax.load("model.tosa")
