@@ -225,7 +225,7 @@ def _numbers(node: _Node) -> tuple[float, int, int] | None:
     """Scale, zero point and type; None if they are not constants of the program."""
     _, scale, zero_point, _, _, kind = [*node.arguments, *[{}] * 6][:6]
     found = scale.get("as_float"), zero_point.get("as_int"), kind.get("as_scalar_type")
-    if found[0] is None or not node.inputs or not node.outputs:
+    if found[0] is None:
         return None
     number, zero, type_ = float(found[0]), int(found[1]), int(found[2])
     if not 0 < number < math.inf:
