@@ -167,6 +167,20 @@ def test_the_arrays_of_a_setting_are_those_that_others_do_not_share() -> None:
     assert two.plan().arrays_bytes == weight.nbytes
 
 
+@pytest.mark.parametrize(("strategy", "at_a_time"), [("loop", 1), ("vmap", 3)])
+def test_memory_is_of_arrays_and_of_the_tensors_of_settings_at_a_time(
+    strategy: str, at_a_time: int
+) -> None:
+    weight = np.zeros((3, 3, 3, 2), np.int8)
+    configs = grid(**{"acc1/weight": [weight, weight + 1, weight + 2]})
+    swept = Sweep(small.two_layers(), EXAMPLES, configs=configs, strategy=strategy)
+    found = swept.plan()
+    assert (found.batch, found.chunk) == (2, 3)
+    tensors = swept.subject.bytes_per_example() * 2 * at_a_time
+    assert tensors > 0
+    assert found.memory_bytes == 3 * weight.nbytes + tensors
+
+
 def test_settings_that_fail() -> None:
     found = str(plan([], failed={3: "E: no"}, failing={3: {"a": 1, "b": "x"}}))
     assert found.splitlines()[-1] == "  setting 3 fails (a 1; b x): E: no"
