@@ -39,9 +39,10 @@ def test_an_output_without_lines_of_boxes(folder, monkeypatch):
 
 
 def test_an_output_without_an_encoding_takes_every_character(folder, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", written)
     assert main(["show", str(folder / "model.tosa")]) == 0
-    assert sys.stdout.getvalue() == graph_text(tosajax.load(folder / "model.tosa")) + "\n"
+    assert written.getvalue() == graph_text(tosajax.load(folder / "model.tosa")) + "\n"
 
 
 def test_a_picture(command):
