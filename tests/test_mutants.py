@@ -8,7 +8,7 @@ import pytest
 from mutation import changes
 from mutation.changes import Change
 from mutation.listed import MUTANTS
-from mutation.listing import sample
+from mutation.listing import mirrored, sample, sample_of_packages
 from paths import ROOT
 
 SOURCE = """
@@ -115,3 +115,30 @@ def test_samples_apply_and_repeat():
     assert list(map(str, drawn)) != list(map(str, sample(MUTANTS, 30, seed=8)))
     for mutant in drawn:
         compile(mutant.text, mutant.file, "exec")
+
+
+def test_samples_of_packages_reach_all_their_files():
+    drawn = sample_of_packages(["cli", "viz"], 40, seed=7)
+    assert list(map(str, drawn)) == list(map(str, sample_of_packages(["cli", "viz"], 40, seed=7)))
+    assert {mutant.file.partition("/")[0] for mutant in drawn} == {"cli", "viz"}
+    for mutant in drawn:
+        compile(mutant.text, mutant.file, "exec")
+    every = sample_of_packages(["io/pre_1_0"], 1 << 30, seed=7)
+    assert {mutant.file for mutant in every} >= {
+        "io/pre_1_0/step.py",
+        "io/pre_1_0/rules/conv.py",
+    }
+    assert len({str(mutant) for mutant in every}) == len(every)
+
+
+@pytest.mark.parametrize(
+    ("file", "tests"),
+    [
+        ("io/mlir/types.py", ["tests/io/mlir"]),
+        ("io/pre_1_0/rules/conv.py", ["tests/io/pre_1_0"]),
+        ("cli/_common.py", ["tests/cli/test_common.py", "tests/cli"]),
+        ("from_jax/tidy/views.py", ["tests/from_jax/tidy/test_views.py", "tests/from_jax/tidy"]),
+    ],
+)
+def test_the_tests_of_a_file_are_those_of_its_name_and_of_its_folder(file: str, tests: list[str]):
+    assert mirrored(file) == ("-m", "not slow", *tests)

@@ -1,6 +1,7 @@
 """Breaks the code on purpose, one small change at a time, and sees whether the tests notice.
 
 python tools/mutants.py [-j 2] [--files checks/conv.py ...] [--sample 20 --seed 7]
+python tools/mutants.py [-j 2] --packages io viz --sample 20 --seed 7
 
 A mutant is a copy of the package with one change of one function (`mutation/`). Its tests, which
 pass without the change, kill it when they fail. Prints a table by file and the mutants that
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mutation.listed import MUTANTS
-from mutation.listing import PACKAGE, Mutant, sample, unchanged
+from mutation.listing import PACKAGE, Mutant, sample, sample_of_packages, unchanged
 
 SECONDS = 900  # an endless loop counts as noticed
 
@@ -117,14 +118,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--files", nargs="+", metavar="FILE", help="checks/conv.py ...")
+    parser.add_argument("--packages", nargs="+", metavar="FOLDER", help="io from_jax/rules ...")
     parser.add_argument("--sample", type=int, metavar="N", help="N other changes, at random")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     options = parser.parse_args(arguments)
     files = {mutant.file for mutant in MUTANTS}
     if unknown := set(options.files or ()) - files:
         parser.error(f"no mutants of {', '.join(sorted(unknown))}")
+    if options.packages and not options.sample:
+        parser.error("--packages needs --sample N")
     chosen = [mutant for mutant in MUTANTS if mutant.file in (options.files or files)]
-    if options.sample:
+    if options.packages:
+        chosen = sample_of_packages(options.packages, options.sample, options.seed)
+    elif options.sample:
         chosen = sample(chosen, options.sample, options.seed)
     runs = [Run(mutant.tests, {mutant.file: mutant.text}, mutant) for mutant in chosen]
     _import_once()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,11 @@ def test_a_function_with_parameters(command, folder, module, params, factor):
     graph = tosajax.load(folder / "out.tosa")
     x = np.asarray([[1, -2, 0.5]] * 2, np.float32)
     np.testing.assert_allclose(tosajax.compile(graph)(x)[0], np.tanh(x * factor), rtol=1e-6)
+
+
+def test_modules_of_the_working_directory_can_be_imported(command, folder, module, monkeypatch):
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(folder))])
+    assert command("export", f"{module}:both", *["--input", "f32[1]"] * 2, "-o", "o.tosa")[0] == 0
 
 
 def test_inputs_of_several_types(command, folder, module):

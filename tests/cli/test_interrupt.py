@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paths import ROOT
 
 SCRIPT = Path(__file__).with_name("interrupted.py")
 
@@ -24,7 +23,7 @@ def interrupted(data, tmp_path):
 
     def run(moment: str, command: str, *options: str) -> tuple[int, str]:
         arguments = [sys.executable, str(SCRIPT), moment, command, model, *options]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOSAJAX_NATIVE": "0"}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TOSAJAX_NATIVE": "0"}
         done = subprocess.run(
             arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
@@ -86,3 +85,13 @@ def test_within_a_callback_that_drops_exceptions(swept):
     assert 1 <= len(rows) <= 7
     kept = f"{len(rows)} of 7 rows are in run.jsonl: run again to go on"
     assert err == f"tosajax: error: interrupted ({kept})\n"
+
+
+def test_what_was_printed_before_is_not_lost():
+    script = "from tosajax import cli; cli.main = lambda: print('a row') or 130; cli.process()"
+    path = os.pathsep.join(sys.path)
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"a row\n", b"")

@@ -229,6 +229,30 @@ def test_as_a_process(model):
     assert version.stdout == f"tosajax {tosajax.__version__}\n"
 
 
+@pytest.mark.parametrize(("shape", "batch"), [((1, 3), 4), ((-1, 3), 4), ((3,), None)])
+def test_explain_compiles_a_batch_where_inputs_carry_one(tmp_path, monkeypatch, shape, batch):
+    b = Builder()
+    x = b.input("x", DType.INT32, shape)
+    tosajax.save(b.graph([b.op("ABS", x)]), tmp_path / "g.tosa")
+    batches, compile_graph = [], tosajax.compile
+
+    def noted(graph, batch):
+        batches.append(batch)
+        return compile_graph(graph, batch=batch)
+
+    monkeypatch.setattr("tosajax.compile", noted)
+    assert main(["explain", str(tmp_path / "g.tosa"), "--batch", "4"]) == 0
+    assert batches == [batch]
+
+
+def test_help_names_the_files_that_a_command_takes(capsys):
+    for command, words in (("info", "a TOSA file"), ("export", "package.module:name")):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        positional = capsys.readouterr().out.partition("positional arguments:")[2]
+        assert words in positional.partition("options:")[0]
+
+
 def test_explain(model, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("TOSAJAX_NATIVE", "0")
     assert main(["explain", model, "--batch", "4"]) == 0

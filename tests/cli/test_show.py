@@ -38,6 +38,13 @@ def test_an_output_without_lines_of_boxes(folder, monkeypatch):
     assert lines[1].startswith("* CONV2D 3x3")
 
 
+def test_an_output_without_an_encoding_takes_every_character(folder, monkeypatch):
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", written)
+    assert main(["show", str(folder / "model.tosa")]) == 0
+    assert written.getvalue() == graph_text(tosajax.load(folder / "model.tosa")) + "\n"
+
+
 def test_a_picture(command):
     assert command("show", "model.tosa", "-o", "a.svg")[:2] == (0, "a.svg: 21 nodes\n")
     graph = tosajax.load("model.tosa")

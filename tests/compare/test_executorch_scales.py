@@ -106,6 +106,13 @@ def test_methods_that_hold_scales(read):
         read(ends, constant("input0_scale", 0.5))
 
 
+@pytest.mark.parametrize("place", [4, 5])
+def test_a_scale_or_a_zero_point_that_the_program_computes(read, place):
+    computed = plan()
+    computed["values"][place] = tensor(6)
+    assert list(read(computed)) == ["out"]
+
+
 def test_several_delegates(read):
     other = method([tensor(CHAR)], [delegate(1, 0, 0, 0)], name="other")
     floats = method([tensor(6), tensor(6)], [delegate(0, 0, 1)])
@@ -126,10 +133,11 @@ def test_other_programs(read, tmp_path):
             read(found)
     with pytest.raises(FormatError, match=r"scale is .*-1"):
         read(plan(scale=-1.0))
-    beyond = copy.deepcopy(plan())
-    beyond["chains"][0]["instructions"][0]["instr_args"]["args"][1] = -2
-    with pytest.raises(FormatError, match="damaged"):
-        read(beyond)
+    for index in (-1, 8):
+        beyond = copy.deepcopy(plan())
+        beyond["chains"][0]["instructions"][0]["instr_args"]["args"][1] = index
+        with pytest.raises(FormatError, match=f"damaged .*{index} of 8"):
+            read(beyond)
     (tmp_path / "x.pte").write_bytes(b"1234ET13" + bytes(99))
     with pytest.raises(FormatError, match="is not an ExecuTorch program"):
         scales_of_executorch(tmp_path / "x.pte", small.two_layers())

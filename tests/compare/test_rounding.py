@@ -28,6 +28,8 @@ def test_runtimes_that_round_once_and_twice():
     ]  # fmt: skip
     wrong = np.mean(stored["out"] != dump(graph, X)["out"])
     assert 0 < wrong == found.share("single", "twice") == found.share("double", "once")
+    pairs = "as it is and once, single and once, double and twice, double and stored"
+    assert repr(found) == f"RoundingTable(9 comparisons, equal: {pairs})"
     lines = str(found).splitlines()
     assert lines[0].split() == ["rounding", "once", "twice", "stored"]
     assert lines[1].split()[3:] == ["0.00", "%", *[f"{100 * wrong:.2f}", "%"] * 2]
@@ -44,6 +46,7 @@ def test_sentences_of_what_no_rounding_explains():
     near = {"out": dump(rounding(graph, "double"), X)["out"].copy()}
     near["out"][0, 0, 0, 0] ^= 1
     found = which_rounding(graph, {"near": near}, X)
+    assert repr(found) == "RoundingTable(3 comparisons, equal: none)"
     assert found.answer("near") == (
         f"near equals none of these: double rounding comes nearest, {100 / 256:.3g} % differ"
     )

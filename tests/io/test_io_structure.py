@@ -292,10 +292,11 @@ def test_variable_operators_by_their_own_numbers(edited, small_graph):
     assert io.load(edited(_as_numbered)) == small_graph
 
 
-def test_variable_operator_of_another_tensor(edited):
+@pytest.mark.parametrize("outputs", [["x"], ["nowhere"], [], ["state", "state"]])
+def test_variable_operator_of_another_tensor(edited, outputs):
     def change(root):
         _as_numbered(root)
-        _block(root)["operators"][0]["outputs"] = ["x"]
+        _block(root)["operators"][0]["outputs"] = outputs
 
     _rejects(edited(change), "VARIABLE has outputs .*expected one variable")
 

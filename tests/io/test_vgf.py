@@ -397,6 +397,16 @@ def test_modules_may_know_more_of_a_shape():
     assert [t.shape for t in graph.tensors.values()] == [(2, 8)] * 2
 
 
+def test_one_element_in_the_module_is_no_other_shape_of_the_resource():
+    tensors = {name: Tensor(name, DType.FP32, (1,)) for name in "xy"}
+    content = vgf.to_bytes(Graph(("x",), ("y",), tensors, (Node("ABS", ("x",), ("y",)),)))
+    for shape in ((2,), (1, 1)):
+        dims = ",".join(map(str, shape))
+        message = rf"resource 0 is FP32\[{dims}\], and in the module FP32\[1\]"
+        with pytest.raises(FormatError, match=message):
+            vgf.read(_changed(content, _with_shapes(shape, shape)))
+
+
 def test_tensors_of_rank_0():
     """Arm's converter writes them as of one element in the module, and as they are in resources."""
     b = Builder()

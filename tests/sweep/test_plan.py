@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import small_networks as small
 from tosajax import rewrite
 from tosajax.sweep import Plan, Sweep, grid, of_graph
 from tosajax.sweep import graphs as graphs_module
+from tosajax.sweep import sweep as sweep_module
 from tosajax.sweep.plan import Program
 
 EXAMPLES = small.images(2), np.zeros(2, np.int32)
@@ -131,6 +133,52 @@ def test_programs_by_their_values(groups: Any, lines: list[str]) -> None:
     found = str(plan([Program.of(group) for group in groups])).splitlines()
     assert found[0] == "9 settings: 2 finished, 7 to run"
     assert found[3:] == lines
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "batch"), [(2, 4, 2), (4, 4, 4), (5, 4, 3), (9, 4, 3), (10, 4, 4), (3, 1, 1)]
+)
+def test_batches_are_as_equal_as_can_be(
+    monkeypatch: Any, count: int, most: int, batch: int
+) -> None:
+    monkeypatch.setattr(sweep_module, "_BATCH", most)
+    examples = small.images(count), np.zeros(count, np.int32)
+    configs = grid(weight_bits=[8])
+    assert Sweep(small.two_layers(), examples, configs=configs).plan().batch == batch
+    # Examples that are only counted at their end come in full batches.
+    assert Sweep(small.two_layers(), lambda: [examples], configs=configs).plan().batch == most
+
+
+def test_a_batch_has_an_example_however_large(monkeypatch: Any) -> None:
+    monkeypatch.setattr(sweep_module, "_CACHE_BYTES", 1)
+    assert Sweep(small.two_layers(), EXAMPLES, configs=grid(weight_bits=[8])).plan().batch == 1
+
+
+def test_memory_is_in_mebibytes() -> None:
+    found = dataclasses.replace(plan([]), arrays_bytes=3 << 19, memory_bytes=5 << 20)
+    assert str(found).splitlines()[2] == "1.50 MiB for each setting, about 5 MiB at a time"
+
+
+def test_the_arrays_of_a_setting_are_those_that_others_do_not_share() -> None:
+    weight = np.zeros((3, 3, 3, 2), np.int8)
+    one = Sweep(small.two_layers(), EXAMPLES, configs=grid(**{"acc1/weight": [weight]}))
+    two = Sweep(small.two_layers(), EXAMPLES, configs=grid(**{"acc1/weight": [weight, weight + 1]}))
+    assert one.plan().arrays_bytes == 0
+    assert two.plan().arrays_bytes == weight.nbytes
+
+
+@pytest.mark.parametrize(("strategy", "at_a_time"), [("loop", 1), ("vmap", 3)])
+def test_memory_is_of_arrays_and_of_the_tensors_of_settings_at_a_time(
+    strategy: str, at_a_time: int
+) -> None:
+    weight = np.zeros((3, 3, 3, 2), np.int8)
+    configs = grid(**{"acc1/weight": [weight, weight + 1, weight + 2]})
+    swept = Sweep(small.two_layers(), EXAMPLES, configs=configs, strategy=strategy)
+    found = swept.plan()
+    assert (found.batch, found.chunk) == (2, 3)
+    tensors = swept.subject.bytes_per_example() * 2 * at_a_time
+    assert tensors > 0
+    assert found.memory_bytes == 3 * weight.nbytes + tensors
 
 
 def test_settings_that_fail() -> None:

@@ -21,7 +21,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import small_networks as small
-from paths import ROOT
 
 import tosajax
 from tosajax import Builder, DType, quant, reference_model, rewrite, spec, sweep
@@ -675,7 +674,7 @@ SCRIPT = Path(__file__).with_name("run_sweep.py")
 
 
 def environment(**more):
-    return {**os.environ, "PYTHONPATH": str(ROOT), **more}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **more}
 
 
 def expected_rows():

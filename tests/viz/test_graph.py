@@ -14,7 +14,7 @@ import tosajax
 from tosajax import Builder, DType, Graph
 from tosajax.spec import NanMode
 from tosajax.viz import graph_page, graph_svg, graph_text
-from tosajax.viz.graph import boxes_of
+from tosajax.viz.graph import _CHARACTERS, Box, _box, _times, boxes_of
 
 ODD = '<b>&"\n\x00\udc80層' + "x" * 90
 SVG = "{http://www.w3.org/2000/svg}"
@@ -45,6 +45,16 @@ def test_constants_and_what_is_made_of_them_are_left_out():
         ("output", "y", (1,)),
         ("output", folded.name, ()),
     ]
+
+
+def test_lines_of_a_box_fit_it():
+    box = Box("DEPTHWISE_CONV2D", "3×3 stride 2×2 and more", "n" * 90, "t" * 90, "tip", (), 0)
+    lines = ["".join(text.itertext()) for text in ET.fromstring(_box(box, 0, 0)).iter("text")]
+    assert [len(line) for line in lines] == [_CHARACTERS] * 3
+
+
+def test_open_sizes_are_question_marks():
+    assert _times((3, 0, -1)) == "3×0×?"
 
 
 def test_nodes_with_an_effect_are_drawn():

@@ -395,6 +395,27 @@ def test_rounding_is_charted():
     assert read.texts["dt"][:2] == ["model", "data"]
 
 
+def test_settings_of_one_value_are_in_no_legend(figures):
+    rows = [
+        {"bits": b, "act_bits": 8, "rounding": r, "accuracy": b / 10}
+        for b in (2, 3, 4)
+        for r in ("single", "double")
+    ]
+    results_page(Results(tuple(rows), ("accuracy",)))
+    by_bits = next(f for f in figures if f.axes[0].get_title() == "accuracy by bits")
+    labels = [text.get_text() for text in by_bits.legends[0].get_texts()]
+    assert labels == ["rounding single", "rounding double"]
+
+
+@pytest.mark.parametrize(("count", "rotation"), [(5, 0), (6, 90)])
+def test_many_names_stand_upright(figures, count, rotation):
+    rows = [{"kind": f"k{k}", "accuracy": k / 10} for k in range(count)]
+    results_page(Results(tuple(rows), ("accuracy",)))
+    ticks = figures[-1].axes[0].get_xticklabels()
+    assert [tick.get_text() for tick in ticks] == [f"k{k}" for k in range(count)]
+    assert {tick.get_rotation() for tick in ticks} == {rotation}
+
+
 def test_an_axis_has_few_names():
     rows = [{"seed": f"s{k % 13}", "kind": f"k{k % 2}", "accuracy": k / 26} for k in range(26)]
     read = Page(results_page(Results(tuple(rows), ("accuracy",))))
@@ -464,6 +485,7 @@ def test_wide_and_narrow_charts_take_the_colours_of_the_page():
         assert width is not None
         # Text of 9.5 units is read on 400 pixels.
         assert (float(width[1]) <= 365) is (kind == "narrow")
+        assert ("9.5px" in inner) is (kind == "narrow")
 
 
 def test_a_table_is_filtered_and_reached_by_keys():

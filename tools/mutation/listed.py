@@ -5,15 +5,19 @@ from __future__ import annotations
 from mutation import (
     of_arithmetic,
     of_checks,
+    of_cli,
+    of_compare,
     of_export,
     of_graphs,
     of_hifi,
+    of_io,
     of_native,
     of_quant,
     of_require,
     of_rules,
     of_runtime,
     of_sweep,
+    of_viz,
 )
 from mutation.listing import Mutant
 
@@ -29,4 +33,8 @@ MUTANTS: list[Mutant] = [
     *of_hifi.MUTANTS,
     *of_export.MUTANTS,
     *of_native.MUTANTS,
+    *of_io.MUTANTS,
+    *of_cli.MUTANTS,
+    *of_compare.MUTANTS,
+    *of_viz.MUTANTS,
 ]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from mutation.changes import OPERATORS, Change, change, condition
-from mutation.syntax import find, slots
+from mutation.changes import OPERATORS, Change, change, condition, left, right, skip
+from mutation.syntax import Slot, find, functions, slots
 
 PACKAGE = Path(__file__).resolve().parents[2] / "tosajax"
+TESTS = PACKAGE.parent / "tests"
 
 # Each operator, and the one that most resembles it.
 _OTHERS = {
@@ -38,6 +39,9 @@ _OTHERS = {
     "&": "|",
     "|": "&",
 }
+
+
+_WORDS = {kind: word for word, kind in OPERATORS.items()}
 
 
 class Mutant(NamedTuple):
@@ -83,29 +87,80 @@ def mutants(file: str, tests: str, changes: Mapping[str, Sequence[Change]]) -> l
 def sample(listed: Sequence[Mutant], number: int, seed: int) -> list[Mutant]:
     """Changes drawn at random from all functions that listed mutants change, with their tests."""
     tests = {(mutant.file, mutant.name): mutant.tests for mutant in listed}
-    found: list[Mutant] = []
-    for file, name in tests:
-        part = find(_parsed(file), name)
-        if isinstance(part, ast.FunctionDef):
-            found += [Mutant(file, name, one, tests[file, name]) for one in _all_changes(part)]
-    return random.Random(seed).sample(found, min(number, len(found)))
+    return _draw([place for place in tests if _is_function(*place)], tests.get, number, seed)
 
 
-def _all_changes(part: ast.FunctionDef) -> Iterator[Change]:
-    """Each operator changed, each number one more, each condition its opposite."""
-    words = {kind: word for word, kind in OPERATORS.items()}
-    seen: dict[str, int] = {}
-    for slot in slots(part):
-        node, made = slot.node, None
-        if type(node) in words and words[type(node)] in _OTHERS:
-            made = change(words[type(node)], _OTHERS[words[type(node)]])
-        elif isinstance(node, ast.Constant) and type(node.value) is int:
-            made = change(repr(node.value), repr(node.value + 1))
-        elif slot.field in ("test", "ifs"):
-            made = condition("not _")
-        if made is not None:
-            seen[made.text] = seen.get(made.text, -1) + 1
-            yield made._replace(at=seen[made.text])
+def sample_of_packages(packages: Sequence[str], number: int, seed: int) -> list[Mutant]:
+    """Changes drawn at random from all functions of some packages, with the tests that mirror them.
+
+    Args:
+      packages: folders of `tosajax/`: "io", "from_jax/rules".
+    """
+    files = [
+        str(path.relative_to(PACKAGE))
+        for package in packages
+        for path in sorted((PACKAGE / package).rglob("*.py"))
+    ]
+    places = [(file, name) for file in files for name in functions(_parsed(file))]
+    return _draw(places, lambda place: mirrored(place[0]), number, seed)
+
+
+def mirrored(file: str) -> tuple[str, ...]:
+    """The quick tests of a file by its place: those of its name first, then all of its folder."""
+    folder = TESTS / Path(file).parent
+    while not folder.exists():
+        folder = folder.parent
+    named = sorted(folder.glob(f"test_*{Path(file).stem.lstrip('_')}.py"))
+    return "-m", "not slow", *(str(path.relative_to(TESTS.parent)) for path in [*named, folder])
+
+
+def _draw(
+    places: Sequence[tuple[str, str]],
+    tests: Callable[[tuple[str, str]], tuple[str, ...] | None],
+    number: int,
+    seed: int,
+) -> list[Mutant]:
+    everything = [
+        Mutant(file, name, one, tests((file, name)) or ())
+        for file, name in places
+        for one in _all_changes(find(_parsed(file), name))
+    ]
+    return random.Random(seed).sample(everything, min(number, len(everything)))
+
+
+def _is_function(file: str, name: str) -> bool:
+    return isinstance(find(_parsed(file), name), ast.FunctionDef)
+
+
+def _all_changes(part: ast.AST) -> Iterator[Change]:
+    """Each change of `_changes_at` at each of its places in a function."""
+    kinds = {one.text: one for slot in slots(part) for one in _changes_at(slot)}
+    for one in kinds.values():
+        for at, _ in enumerate(one.edits(part)):
+            yield one._replace(at=at)
+
+
+def _changes_at(slot: Slot) -> Iterator[Change]:
+    """Another operator, one operand, a number one more, the opposite condition, or no call."""
+    node = slot.node
+    if word := _WORDS.get(type(node)):
+        if word in _OTHERS:
+            yield change(word, _OTHERS[word])
+        if word in ("and", "or"):
+            yield from (left(word), right(word))
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int):
+        other = not node.value if isinstance(node.value, bool) else node.value + 1
+        yield change(repr(node.value), repr(other))
+    elif slot.field in ("test", "ifs"):
+        yield condition("not _")
+    elif isinstance(node, ast.Raise):
+        yield skip("raise")
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        called = node.value.func
+        if isinstance(called, ast.Name):
+            yield skip(called.id)
+        elif isinstance(called, ast.Attribute):
+            yield skip(f".{called.attr}")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Mutants of sweeps: exact sums, metrics, spaces and digests."""
+"""Mutants of sweeps: exact sums, metrics, spaces, digests and plans."""
 
 from __future__ import annotations
 
@@ -111,8 +111,18 @@ MUTANTS = [
         {
             "Program.of": [change("1", "2"), change("value", "name", 1)],
             "Plan.differences": [change("!=", "==")],
+            "Plan.__str__": [change("2", "3", 0)],
             "_first_lines": [change("<=", "<")],
             "_listed": [change(">", ">=", 1), change("2", "1")],
+        },
+    ),
+    *mutants(
+        "sweep/sweep.py",
+        "sweep/test_plan.py",
+        {
+            "Sweep.plan": [change("*", "+", 1)],
+            "Sweep._varying_bytes": [condition("not _")],
+            "Sweep._batch_size": [condition("not _", 2), condition("not _", 3)],
         },
     ),
 ]

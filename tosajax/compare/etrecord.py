@@ -231,7 +231,7 @@ def _scale_constants(node: _Node) -> tuple[float, int, int] | None:
     """Scale, zero point and type; None if they are not constants of the program."""
     _, scale, zero_point, _, _, kind = [*node.arguments, *[{}] * 6][:6]
     fields = scale.get("as_float"), zero_point.get("as_int"), kind.get("as_scalar_type")
-    if fields[0] is None or not node.inputs or not node.outputs:
+    if fields[0] is None:
         return None
     number, zero, type_ = float(fields[0]), int(fields[1]), int(fields[2])
     if not 0 < number < math.inf:

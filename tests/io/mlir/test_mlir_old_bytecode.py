@@ -540,6 +540,14 @@ def test_names_that_are_not_meant(old, new, error, message, sample):
         mlir.read_bytecode(content.replace(old, new))
 
 
+def test_properties_end_with_the_last_of_them():
+    one = b"\x03\x03a"  # of one byte
+    (blob,) = old_bytecode._blobs(Octets(one, 0, None, "properties"))
+    assert blob.rest() == b"a"
+    with pytest.raises(FormatError, match="properties, byte 3: 1 bytes are left over"):
+        old_bytecode._blobs(Octets(one + b"b", 0, None, "properties"))
+
+
 def test_names_that_changed_at_an_unknown_time(written):
     """The strings of custom operators had other names before, which bytecode does not have."""
     kind = "tensor<2xf32>"

@@ -363,6 +363,17 @@ def test_variables_of_every_type(kind):
         assert _again(graph) == graph
 
 
+def _variable(*shape: int) -> Graph:
+    attributes = {"name": "v", "var_shape": shape, "type": spec.VarType.INT8}
+    tensors = {"v": Tensor("v", DType.INT8, shape, None, "v")}
+    return Graph((), (), tensors, (Node("VARIABLE", (), ("v",), attributes),))
+
+
+@pytest.mark.parametrize("shape", [(), (0, 2), ((1 << 63) - 1,)])
+def test_variables_of_the_least_and_the_most_elements(shape):
+    assert _again(_variable(*shape)) == _variable(*shape)
+
+
 # What MLIR cannot express.
 
 
@@ -401,6 +412,8 @@ _REFUSED = {
         _calls("main", "main"), subgraphs={"main": Graph((), (), {}, (), name="main")}
     ),
     "variable 'memory' has 0 VARIABLE nodes, expected one": _reading("main", "state"),
+    "variable 'v' is INT8[?], which MLIR cannot express": _variable(-1),
+    "variable 'v' is INT8[9223372036854775808], which MLIR": _variable(1 << 63),
     "can't encode": _node(Node("ABS", ("x",), ("y",), location="\ud800")),
 }  # fmt: skip
 
