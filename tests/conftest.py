@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 _TESTS = Path(__file__).parent
 sys.path[:0] = [str(_TESTS / "support"), str(_TESTS), str(_TESTS.parent / "tools")]
@@ -22,6 +23,10 @@ sys.path[:0] = [str(_TESTS / "support"), str(_TESTS), str(_TESTS.parent / "tools
 os.environ["TOSA_MODEL_NO_BACKTRACE"] = "1"
 # A 64-bit type named outside the int48 scope is a bug, never a silent int32.
 jax.config.update("jax_explicit_x64_dtypes", "error")
+# Computing keys for JAX's own cache of programs takes time even where it has no folder.
+jax.config.update("jax_enable_compilation_cache", False)
+# Tracing makes many objects and little garbage; JAX's caches are long to search.
+gc.set_threshold(50_000, 20, 20)
 
 
 # Names the folder of compiled programs to all processes of the run; one that stands in it before
@@ -31,6 +36,7 @@ _FOLDER = "TOSAJAX_TEST_PROGRAMS"
 
 def pytest_configure(config: pytest.Config):
     from kept_programs import keep_programs, remove_unused
+    from shared_contexts import share_contexts
 
     if _FOLDER not in os.environ:
         temporary = tempfile.TemporaryDirectory(prefix="tosajax-programs-")
@@ -41,6 +47,7 @@ def pytest_configure(config: pytest.Config):
         folder.mkdir(parents=True, exist_ok=True)
         remove_unused(folder)
     keep_programs(folder)
+    share_contexts()
 
 
 # Folders in which all but every third of the variants of a test run with the slow tests.
@@ -126,6 +133,15 @@ def quick() -> Iterator[None]:
 
     with quick_programs():
         yield
+
+
+@pytest.fixture
+def jax_cache() -> Iterator[None]:
+    """JAX's own cache of programs is enabled, as users have it."""
+    jax.config.update("jax_enable_compilation_cache", True)
+    yield
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # otherwise JAX goes on with keys
 
 
 @pytest.fixture
