@@ -59,10 +59,11 @@ _KEPT = 3
 @pytest.hookimpl(tryfirst=True)  # before marks choose
 def pytest_collection_modifyitems(items: list[pytest.Item]):
     """Starts with what runs whole programs, so that workers end together; marks variants slow."""
-    items.sort(key=lambda item: item.path.parent != _TESTS)
+    parts = functools.cache(lambda path: path.relative_to(_TESTS).parts)  # of each file once
+    items.sort(key=lambda item: len(parts(item.path)) > 1)
     variants = collections.defaultdict(list)
     for item in items:
-        folder, *rest = item.path.relative_to(_TESTS).parts
+        folder, *rest = parts(item.path)
         test, _, variant = item.nodeid.partition("[")
         # One of each operator stays.
         if rest and folder in _THINNED and variant.removesuffix("]") not in _operators():
