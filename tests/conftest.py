@@ -29,20 +29,15 @@ jax.config.update("jax_enable_compilation_cache", False)
 gc.set_threshold(50_000, 20, 20)
 
 
-# Names the folder of compiled programs to all processes of the run; one that stands in it before
-# the run keeps them for the next.
-_FOLDER = "TOSAJAX_TEST_PROGRAMS"
-
-
 def pytest_configure(config: pytest.Config):
-    from kept_programs import keep_programs, remove_unused
+    from kept_programs import FOLDER, keep_programs, remove_unused
     from shared_contexts import share_contexts
 
-    if _FOLDER not in os.environ:
+    if FOLDER not in os.environ:
         temporary = tempfile.TemporaryDirectory(prefix="tosajax-programs-")
-        os.environ[_FOLDER] = temporary.name
+        os.environ[FOLDER] = temporary.name
         config.add_cleanup(temporary.cleanup)
-    folder = Path(os.environ[_FOLDER])
+    folder = Path(os.environ[FOLDER])
     if not hasattr(config, "workerinput"):  # once a run
         folder.mkdir(parents=True, exist_ok=True)
         remove_unused(folder)
