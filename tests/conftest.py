@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 _TESTS = Path(__file__).parent
 sys.path[:0] = [str(_TESTS / "support"), str(_TESTS), str(_TESTS.parent / "tools")]
@@ -22,25 +23,26 @@ sys.path[:0] = [str(_TESTS / "support"), str(_TESTS), str(_TESTS.parent / "tools
 os.environ["TOSA_MODEL_NO_BACKTRACE"] = "1"
 # A 64-bit type named outside the int48 scope is a bug, never a silent int32.
 jax.config.update("jax_explicit_x64_dtypes", "error")
-
-
-# Names the folder of compiled programs to all processes of the run; one that stands in it before
-# the run keeps them for the next.
-_FOLDER = "TOSAJAX_TEST_PROGRAMS"
+# Computing keys for JAX's own cache of programs takes time even where it has no folder.
+jax.config.update("jax_enable_compilation_cache", False)
+# Tracing makes many objects and little garbage; JAX's caches are long to search.
+gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_configure(config: pytest.Config):
-    from kept_programs import keep_programs, remove_unused
+    from kept_programs import FOLDER, keep_programs, remove_unused
+    from shared_contexts import share_contexts
 
-    if _FOLDER not in os.environ:
+    if FOLDER not in os.environ:
         temporary = tempfile.TemporaryDirectory(prefix="tosajax-programs-")
-        os.environ[_FOLDER] = temporary.name
+        os.environ[FOLDER] = temporary.name
         config.add_cleanup(temporary.cleanup)
-    folder = Path(os.environ[_FOLDER])
+    folder = Path(os.environ[FOLDER])
     if not hasattr(config, "workerinput"):  # once a run
         folder.mkdir(parents=True, exist_ok=True)
         remove_unused(folder)
     keep_programs(folder)
+    share_contexts()
 
 
 # Folders in which all but every third of the variants of a test run with the slow tests.
@@ -52,10 +54,11 @@ _KEPT = 3
 @pytest.hookimpl(tryfirst=True)  # before marks choose
 def pytest_collection_modifyitems(items: list[pytest.Item]):
     """Starts with what runs whole programs, so that workers end together; marks variants slow."""
-    items.sort(key=lambda item: item.path.parent != _TESTS)
+    parts = functools.cache(lambda path: path.relative_to(_TESTS).parts)  # of each file once
+    items.sort(key=lambda item: len(parts(item.path)) > 1)
     variants = collections.defaultdict(list)
     for item in items:
-        folder, *rest = item.path.relative_to(_TESTS).parts
+        folder, *rest = parts(item.path)
         test, _, variant = item.nodeid.partition("[")
         # One of each operator stays.
         if rest and folder in _THINNED and variant.removesuffix("]") not in _operators():
@@ -126,6 +129,15 @@ def quick() -> Iterator[None]:
 
     with quick_programs():
         yield
+
+
+@pytest.fixture
+def jax_cache() -> Iterator[None]:
+    """JAX's own cache of programs is enabled, as users have it."""
+    jax.config.update("jax_enable_compilation_cache", True)
+    yield
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # otherwise JAX goes on with keys
 
 
 @pytest.fixture

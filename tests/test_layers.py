@@ -23,6 +23,7 @@ from source_code import (
     part_of,
     requirements,
     third_party,
+    tree,
     when_imported,
     wide_names,
 )
@@ -127,18 +128,19 @@ INT48_MODULES = {
 # Parts that only functions of others import, and that import extras.
 OPTIONAL = {"native"}
 
-LAYERED = sorted(path for path in FILES if path != "__init__.py")
-EXACT = sorted(path for path in FILES if part_of(path) in {"ops", "fixedpoint"})
+LAYERED = [path for path in FILES if path != "__init__.py"]
+EXACT = [path for path in FILES if part_of(path) in {"ops", "fixedpoint"}]
 
 
-@pytest.mark.parametrize("path", LAYERED)
-def test_direction(path: str):
-    part = part_of(path)
-    own = next((more for top, more in ON_TOP.items() if is_in(module_of(path), top)), set())
-    allowed = {part, *LAYERS[part], *own}
-    types = for_checkers(path)
-    assert outside(allowed, path, set(ast.walk(FILES[path])) - types) == set()
-    assert outside(allowed | TYPES.get(part, set()), path, types) == set()
+@pytest.mark.parametrize("part", LAYERS)
+def test_direction(part: str):
+    for path in LAYERED:
+        if part_of(path) == part:
+            own = next((more for top, more in ON_TOP.items() if is_in(module_of(path), top)), set())
+            allowed = {part, *LAYERS[part], *own}
+            types = for_checkers(path)
+            assert outside(allowed, path, set(ast.walk(tree(path))) - types) == set(), path
+            assert outside(allowed | TYPES.get(part, set()), path, types) == set(), path
 
 
 @pytest.mark.parametrize("place", QUANT)
@@ -147,7 +149,7 @@ def test_direction_in_quant(place: str):
     assert files
     allowed = {f"quant.{name}" for name in QUANT[: QUANT.index(place) + 1]}
     for path in files:
-        nodes = set(ast.walk(FILES[path])) - for_checkers(path)
+        nodes = set(ast.walk(tree(path))) - for_checkers(path)
         assert {n for n in outside(allowed, path, nodes) if is_in(n, "quant")} == set(), path
 
 
@@ -192,18 +194,17 @@ def test_the_map_of_parts():
     assert {part_of(name) for name in named} == set(LAYERS) - {"__main__"}
 
 
-@pytest.mark.parametrize("path", sorted(FILES))
-def test_third_parties(path: str):
+def test_third_parties():
     """Importing needs the dependencies only; functions may also import extras, except tests'."""
-    own = requirements(optional=part_of(path) in OPTIONAL)
-    assert third_party(when_imported(FILES[path])) <= own
-    assert third_party(ast.walk(FILES[path])) <= requirements(optional=True)
+    needed, all_extras = requirements(optional=False), requirements(optional=True)
+    for path in FILES:
+        own = all_extras if part_of(path) in OPTIONAL else needed
+        assert third_party(when_imported(tree(path))) <= own, path
+        assert third_party(ast.walk(tree(path))) <= all_extras, path
 
 
-@pytest.mark.parametrize("path", EXACT)
-def test_64_bit_types_are_for_int48(path: str):
-    if path not in INT48_MODULES:
-        assert wide_names(path) == set()
+def test_64_bit_types_are_for_int48():
+    assert {path for path in EXACT if wide_names(path)} <= INT48_MODULES
 
 
 @pytest.mark.parametrize("path", sorted(INT48_MODULES))
@@ -212,9 +213,10 @@ def test_int48_modules_use_the_64_bit_scope(path: str):
     assert path == "fixedpoint/_x64.py" or "fixedpoint._x64" in imports(path)
 
 
-@pytest.mark.parametrize("path", sorted(set(FILES) - {"fixedpoint/_x64.py"}))
-def test_only_x64_enables_64_bit_types(path: str):
-    names = {n.attr if isinstance(n, ast.Attribute) else "" for n in ast.walk(FILES[path])}
-    texts = {n.value for n in ast.walk(FILES[path]) if isinstance(n, ast.Constant)}
-    assert "enable_x64" not in names
-    assert "jax_enable_x64" not in texts
+def test_only_x64_enables_64_bit_types():
+    for path in set(FILES) - {"fixedpoint/_x64.py"}:
+        nodes = list(ast.walk(tree(path)))
+        names = {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+        texts = {n.value for n in nodes if isinstance(n, ast.Constant)}
+        assert "enable_x64" not in names, path
+        assert "jax_enable_x64" not in texts, path

@@ -441,7 +441,7 @@ def test_a_saved_program_has_the_same_bits(tmp_path):
     np.testing.assert_array_equal(again(IMAGE)[0], compiled(IMAGE)[0])
 
 
-def test_a_folder_of_programs(tmp_path):
+def test_a_folder_of_programs(tmp_path, jax_cache):
     first = tosajax.compile(SIMPLE, cache_dir=tmp_path)
     wanted = first(IMAGE)
     assert list(tmp_path.iterdir())

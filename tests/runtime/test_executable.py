@@ -337,7 +337,7 @@ def test_xla_computes_nothing_of_constants_while_it_compiles():
 OPTIONS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
 
-def test_programs_are_kept_in_a_folder(tmp_path, data):
+def test_programs_are_kept_in_a_folder(tmp_path, data, jax_cache):
     graph = tosajax.load(data / "et_digits_cnn_a8w8" / "model.tosa")
     before = [getattr(jax.config, name) for name in OPTIONS]
     images = np.zeros((3, 8, 8, 1), np.int8)
@@ -353,7 +353,7 @@ def test_programs_are_kept_in_a_folder(tmp_path, data):
     assert [getattr(jax.config, name) for name in OPTIONS] == before
 
 
-def test_folders_of_several_threads(tmp_path):
+def test_folders_of_several_threads(tmp_path, jax_cache):
     """Each folder has its programs, and the options are restored when all threads are done."""
     before = [getattr(jax.config, name) for name in OPTIONS]
     x = np.ones((1, 3), np.int32)

@@ -21,6 +21,10 @@ from typing import Any
 import jax
 from jax._src import compiler  # pyright: ignore[reportMissingImports]
 
+# Names the folder of compiled programs to all processes of a run of the tests; set before it, it
+# names one that keeps them for the next run.
+FOLDER = "TOSAJAX_TEST_PROGRAMS"
+
 _compile: Any = getattr(compiler, "backend_compile_and_load", None)
 
 

@@ -13,8 +13,11 @@ SCALES = [(2**30, 30), (2**30 + 1, 29), (2**31 - 1, 33), (2**30, 32), (1, 2), (3
 
 
 def scaled(value: Any, multiplier: Any, shift: Any, *, double: bool) -> np.ndarray:
-    """RESCALE by definition, in Python's integers; beyond 32 bits results wrap."""
-    value, m, s = np.asarray(value).astype(object), int(multiplier[0]), int(shift[0])
+    """RESCALE by definition, in int64, which holds all its sums; beyond 32 bits results wrap."""
+    value, m, s = np.asarray(value).astype(np.int64), int(multiplier[0]), int(shift[0])
+    assert np.abs(value).max() <= 2**31
+    assert 0 <= m < 2**31
+    assert 2 <= s <= 62
     half = (1 << (s - 1)) + (np.where(value >= 0, 1, -1) * (1 << 30) if double and s > 31 else 0)
     total = (value * m + half) >> s
     return (total + 2**31) % 2**32 - 2**31
@@ -24,7 +27,7 @@ def added(
     op: str, inputs: tuple[Any, Any], scales: tuple[call.Scaling, ...], e: call.Epilogue
 ) -> np.ndarray:
     def term(x: Any, s: call.Scaling) -> np.ndarray:
-        values = x.astype(int) - int(s.zero_point[0])
+        values = x.astype(np.int64) - int(s.zero_point[0])
         values = scaled(values, s.multiplier, s.shift, double=s.double)
         return values if s.then is None else scaled(values, *s.then[:2], double=s.then.double)
 

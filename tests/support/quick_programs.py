@@ -18,6 +18,9 @@ from jax._src import compiler  # pyright: ignore[reportMissingImports]
 # option, and end the process at one that they do not know.
 OLDER_LOOPS = {"xla_cpu_use_fusion_emitters": False} if jax.__version__.startswith("0.10.") else {}
 
+# JAX keeps programs apart by the second, which XLA does not use.
+_OPTIONS = {"jax_disable_most_optimizations": True, "jax_xla_profile_version": 1}
+
 # As `compiler_options` of `jax.jit`.
 QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
@@ -25,14 +28,15 @@ QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_pass
 @contextlib.contextmanager
 def quick_programs() -> Iterator[None]:
     """A context, or a decorator, in which JAX compiles all programs with these options."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
+    before = {name: jax.config.values[name] for name in _OPTIONS}
     try:
+        for name, value in _OPTIONS.items():
+            jax.config.update(name, value)
         with _older_loops() if OLDER_LOOPS else contextlib.nullcontext():
             yield
     finally:
-        jax.config.update("jax_disable_most_optimizations", before)
-        jax.clear_caches()  # else later tests would run these programs
+        for name, value in before.items():
+            jax.config.update(name, value)
 
 
 def _older_loops() -> contextlib.AbstractContextManager[Any]:

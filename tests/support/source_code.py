@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ from paths import ROOT
 import tosajax
 
 PACKAGE = Path(tosajax.__file__).parent
-FILES = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text()) for p in PACKAGE.rglob("*.py")}
+FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 # The import names of distributions, where the two differ.
 IMPORT_NAMES = {
@@ -22,6 +23,12 @@ IMPORT_NAMES = {
     "ai-edge-litert": "ai_edge_litert",
 }
 WIDE = {"int64", "uint64", "float64", "complex128"}
+
+
+@functools.cache
+def tree(path: str) -> ast.Module:
+    """The syntax tree of a file of the package."""
+    return ast.parse((PACKAGE / path).read_text())
 
 
 def module_of(path: str) -> str:
@@ -34,7 +41,7 @@ def is_in(module: str, package: str) -> bool:
 
 def for_checkers(path: str) -> set[ast.AST]:
     """The nodes that only type checkers read."""
-    blocks = [n for n in FILES[path].body if isinstance(n, ast.If) and _is_type_checking(n.test)]
+    blocks = [n for n in tree(path).body if isinstance(n, ast.If) and _is_type_checking(n.test)]
     return {inner for block in blocks for node in block.body for inner in ast.walk(node)}
 
 
@@ -50,7 +57,7 @@ def _is_type_checking(test: ast.AST) -> bool:
 def imports(path: str, nodes: Iterable[ast.AST] | None = None) -> set[str]:
     """The modules of the package that a file imports, without the "tosajax."."""
     found: set[str] = set()
-    for node in ast.walk(FILES[path]) if nodes is None else nodes:
+    for node in ast.walk(tree(path)) if nodes is None else nodes:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -90,7 +97,7 @@ def when_imported(node: ast.AST) -> Iterator[ast.AST]:
 def wide_names(path: str) -> set[str]:
     """64-bit types that a file names, as `np.int64` or "int64", comparisons left out."""
     found: set[str] = set()
-    pending: list[ast.AST] = [FILES[path]]
+    pending: list[ast.AST] = [tree(path)]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.Compare):

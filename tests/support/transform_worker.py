@@ -11,7 +11,9 @@ matrix takes minutes:
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import os
 import sys
 import time
 import traceback
@@ -240,6 +242,17 @@ def matrix(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 }
 
 
+def _keep_programs() -> None:
+    """Shares programs with the run of the tests that started this process, if one did."""
+    from kept_programs import FOLDER, keep_programs
+    from shared_contexts import share_contexts
+
+    gc.set_threshold(50_000, 20, 20)
+    share_contexts()
+    if FOLDER in os.environ:
+        keep_programs(Path(os.environ[FOLDER]))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--x64", choices=["off", "on"], default="off")
@@ -258,6 +271,7 @@ def main() -> int:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_x64", options.x64 == "on")
     sys.path[:0] = [str(ROOT)]
+    _keep_programs()
     cells = []
     for cell in matrix(options):
         cells.append(cell)
