@@ -14,7 +14,7 @@ import tosajax
 from tosajax import Builder, DType, Graph
 from tosajax.spec import NanMode
 from tosajax.viz import graph_page, graph_svg, graph_text
-from tosajax.viz.graph import _CHARACTERS, Box, _box, _times, boxes_of
+from tosajax.viz.graph import _CHARACTERS, Box, _box, _shape_text, boxes_of
 
 ODD = '<b>&"\n\x00\udc80層' + "x" * 90
 SVG = "{http://www.w3.org/2000/svg}"
@@ -54,7 +54,7 @@ def test_lines_of_a_box_fit_it():
 
 
 def test_open_sizes_are_question_marks():
-    assert _times((3, 0, -1)) == "3×0×?"
+    assert _shape_text((3, 0, -1)) == "3×0×?"
 
 
 def test_nodes_with_an_effect_are_drawn():

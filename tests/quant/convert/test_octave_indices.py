@@ -36,7 +36,7 @@ def test_indices(size, shape):
     rng = np.random.default_rng(size)
     some = [x for x in INTEGERS if x < 2 ** (bits - 1)]
     others = (2 ** rng.uniform(0, bits - 1, 200)).astype(np.int64) - 1
-    values = np.int32([-(2**31), -5, 0, *some, *others])
+    values = np.array([-(2**31), -5, 0, *some, *others], np.int32)
     values = values[: len(values) // 3 * 3].reshape(shape)
     b = Builder()
     x = b.input("x", DType.INT32, values.shape)

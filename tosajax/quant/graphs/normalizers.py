@@ -46,7 +46,9 @@ class Normalizers:
                 finder.add(function)
         for node in graph.nodes:
             finder.add_logits(node)
-        return cls(finder.inner.difference(graph.inputs, graph.outputs), finder.relevances)
+        return cls(
+            frozenset(finder.inner).difference(graph.inputs, graph.outputs), finder.relevances
+        )
 
 
 class _Finder:
@@ -223,12 +225,12 @@ class _Finder:
     def _is_less_maximum(self, node: Node) -> bool:
         """Whether a node takes from logits their maximum, and exponentials alone read the rest."""
         maximum = self._producer(node.inputs[1])
-        is_maximum = maximum is not None and maximum.op == "REDUCE_MAX"
+        if maximum is None or maximum.op != "REDUCE_MAX":
+            return False
         (difference,) = node.outputs
         functions = [self._functions.get(n) for n in self._sources.get(difference, [])]
         return (
-            is_maximum
-            and maximum.inputs[0] == node.inputs[0]
+            maximum.inputs[0] == node.inputs[0]
             and difference not in self._graph.outputs
             and bool(functions)
             and all(n.outputs[0] in self._covered for n in self._readers[difference])
