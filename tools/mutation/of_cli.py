@@ -68,7 +68,7 @@ MUTANTS = [
         "cli/show.py",
         "cli/test_show.py",
         {
-            "_for_output": [left("or")],
+            "_encodable": [left("or")],
         },
     ),
     *mutants(

@@ -40,7 +40,7 @@ MUTANTS = [
         "compare/test_executorch_scales.py",
         {
             "_scales": [right("and")],
-            "_at": [change("<", "<=")],
+            "_checked_item": [change("<", "<=")],
         },
     ),
     *mutants(

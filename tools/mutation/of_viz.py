@@ -35,7 +35,7 @@ MUTANTS = [
         "viz/test_graph.py",
         {
             "_box": [change("-", "+", 3)],
-            "_times": [change("0", "1")],
+            "_shape_text": [change("0", "1")],
         },
     ),
     *mutants(

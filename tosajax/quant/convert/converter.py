@@ -106,7 +106,7 @@ class Converter:
         self._masked = masked_axes(graph)
         is_wide = self.options.wide_normalizers
         normalizers = Normalizers.of(graph, self.functions)
-        self._wide = normalizers.inner if is_wide else frozenset[str]()
+        self._wide = set(normalizers.inner) if is_wide else set[str]()
         self._relevances = normalizers.relevances
         self.nans = Nans.of(graph)
 
@@ -178,7 +178,17 @@ class Converter:
     def _constant_spec(self, name: str) -> QSpec:
         """The specification of a constant among activations: their type, with all its bits."""
         spec = self.asked.act(name)
+        if spec.dtype is DType.INT8 and self._is_beside_int16(name):
+            return QSpec(DType.INT16)
         return QSpec(spec.dtype, symmetric=spec.symmetric)
+
+    def _is_beside_int16(self, name: str) -> bool:
+        """Whether elementwise operators alone read a constant, one of them beside INT16."""
+        readers = self._readers.get(name, [])
+        if not all(spec.OPERATORS[node.op].is_elementwise for node in readers):
+            return False
+        others = [x for node in readers for x in node.inputs if x in self.owners]
+        return any(self.dtype(x) is DType.INT16 for x in others)
 
     def weight(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> Tensor:
         """The integers of the second operand of a node, if it is a constant.
@@ -238,6 +248,10 @@ class Converter:
             self.owners[name] = self._given[name]
         else:
             self._own(name, self._act(name, *also))
+
+    def widen(self, name: str) -> None:
+        """Has an activation without a scale so far be of INT16 where rules give INT8."""
+        self._wide.add(name)
 
     def _act(self, *names: str) -> QSpec:
         """The specification of an activation by the rules; of INT16 for INT8 in normalizers."""

@@ -40,9 +40,12 @@ def matmul(c: Converter, node: Node) -> None:
         location=node.location,
     )
     products = left.shape[-1] * _LARGEST_PRODUCT
+    after = _up_to_bias(c, output, channels)
     # TOSA adds no INT48.
-    can_add = acc_type is DType.INT32 and products < 2**31 - 256
-    after = _up_to_bias(c, output, channels) if can_add else []
+    if after and (acc_type is DType.INT48 or products >= 2**31 - 256):
+        # The bias is added to tensors between; INT8 would round them in units of their own.
+        c.widen(output)
+        after = []
     for reader in after:
         (final,) = reader.outputs
         bias = Bias("", unit, limit=bias_limit(acc_type, products))

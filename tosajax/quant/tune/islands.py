@@ -6,9 +6,11 @@ import dataclasses
 import re
 from collections.abc import Collection, Sequence
 
+import jax
 import jax.numpy as jnp
 
 from tosajax.arguments.types import check_type
+from tosajax.graph import Node
 from tosajax.quant.calibration import sample_tables, weight_qparams
 from tosajax.quant.convert.graphs import converted
 from tosajax.quant.graphs.blocks import all_nodes
@@ -84,14 +86,39 @@ def weights_beside(model: PreparedModel, activations: Collection[str]) -> list[s
     return [w for x, w in pairs if w in model.weights and model.owners.get(x) in activations]
 
 
-def _carried_qparams(model: QModel, changed: QModel, params: Params, name: str) -> QParams:
+def _carried_qparams(model: PreparedModel, changed: QModel, params: Params, name: str) -> QParams:
     """The QParams of a tensor of the changed model."""
-    wanted, owner = changed.specs[name], model.owners[name]
+    wanted, owner = changed.specs[name], model.owners.get(name)
+    if owner is None and name not in changed.weights:
+        return _before_bias(model, params, name, wanted)
     if owner == name and model.specs[name] == wanted and _has_axes(model, changed, name):
         return params["qparams"][name]
     if name in changed.weights:
         return weight_qparams(changed, name, corrected(params, name))
+    assert owner is not None
     return _of_range(params["qparams"][owner], wanted)
+
+
+def _before_bias(model: PreparedModel, params: Params, name: str, wanted: QSpec) -> QParams:
+    """QParams of a product whose bias was added in its accumulator, which another type cannot.
+
+    The range is that of the sum less the bias. Products below or above it end in the same CLAMP.
+    """
+    readers = {x: node for node in all_nodes(model.float_graph) for x in node.inputs}
+    bias, node = jnp.zeros(1), readers[name]
+    while node.outputs[0] not in model.owners:
+        bias = _bias(model, params, node, bias)
+        node = readers[node.outputs[0]]
+    bias = _bias(model, params, node, bias)
+    own = params["qparams"][model.owners[node.outputs[0]]]
+    low, high = _ends(own)
+    return _of_ends(low - bias.max(), high - bias.min(), wanted)
+
+
+def _bias(model: PreparedModel, params: Params, node: Node, bias: jax.Array) -> jax.Array:
+    """The constant that a node adds; the bias so far, where it adds none."""
+    constants = [name for name in node.inputs if name in params["values"]]
+    return corrected(params, constants[0]) if node.op == "ADD" and constants else bias
 
 
 def _has_axes(model: QModel, changed: QModel, name: str) -> bool:
@@ -100,8 +127,17 @@ def _has_axes(model: QModel, changed: QModel, name: str) -> bool:
 
 def _of_range(own: QParams, wanted: QSpec) -> QParams:
     """QParams of a specification for the range of others."""
+    return _of_ends(*_ends(own), wanted)
+
+
+def _ends(own: QParams) -> tuple[jax.Array, jax.Array]:
+    """The least and the greatest real number of a range."""
     zero_point = 0.0 if own.symmetric else own.zero_point
     low, high = ((end - zero_point) * own.scale for end in own.grid)
+    return low, high
+
+
+def _of_ends(low: jax.Array, high: jax.Array, wanted: QSpec) -> QParams:
     bits = jnp.asarray(wanted.bits, jnp.float32)
     grid = wanted.storage.grid(bits, narrow_range=wanted.narrow_range)
     scale, zero_point = scale_and_zero_point(low, high, grid, wanted.symmetric)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -108,8 +109,11 @@ def rescue(
     Raises:
       TypeError: an argument is of another type.
       ValueError: the model is of FP8 or from `lift`; the parameters are of another model; a name
-        is not of an INT8 activation; an example is NaN or infinite; or the loss with all of the
-        tensors lifted is above the budget.
+        is not of an INT8 activation; or an example is NaN or infinite.
+
+    Warns:
+      UserWarning: the loss is above the budget with any tensors lifted; the result has the least
+        loss that was found.
 
     Example:
       >>> import numpy as np
@@ -224,20 +228,28 @@ def _verified(
     bar: Progress,
 ) -> Rescue:
     """The model that ships, with more tensors lifted until its integers are within the budget."""
+    best = Rescue(model, params, (), len(names), before, before)
     places, more = list(chosen), 1
     while True:
         bar.step(f"{len(places)} lifted")
         lifted = tuple(names[place] for place in order if place in places)
         lifted_model, own = with_rules(model, params, _rules(model, lifted))
         after = measure(lifted_model, own)
+        best = min(
+            Rescue(lifted_model, own, lifted, len(names), before, after),
+            best,
+            key=lambda each: each.after,
+        )
         if after <= budget:
-            return Rescue(lifted_model, own, lifted, len(names), before, after)
+            return best
         rest = [place for place in order if place not in places]
         if not rest:
-            raise ValueError(
-                f"the loss is {after:.4g} with all {len(names)} tensors lifted to INT16, and "
-                f"{before:.4g} with none: expected a budget of at least that, or more `names`"
+            warnings.warn(
+                f"rescue: the loss is {best.after:.4g} with {len(best.lifted)} of {len(names)} "
+                f"tensors lifted to INT16, the least found, above the budget of {budget:.4g}",
+                stacklevel=3,
             )
+            return best
         places += rest[:more]
         more *= 2
 
