@@ -153,7 +153,7 @@ MUTANTS = [
         "quant/calibration.py",
         "quant/test_follow.py",
         {
-            "sample_tables": [condition("not _", 0), condition("True", 1)],
+            "_sampled_tables": [condition("not _", 0), condition("True", 1)],
             "_samples": [
                 change("TABLE_STEP", "127", 1),
                 unwrap("lax.stop_gradient", 1),
@@ -294,7 +294,7 @@ MUTANTS = [
         {
             "with_rules": [condition("False")],
             "_carried_qparams": [left("and", 0), condition("False", 1)],
-            "_of_range": [left("-"), left("*")],
+            "_ends": [left("-"), left("*")],
         },
     ),
     *mutants(

@@ -61,9 +61,11 @@ def calibrate(
 ) -> Params:
     """Finds scales and zero points: of weights from their values, of others by running examples.
 
-    Masks (-inf, or magnitudes from 1e9 on, in constants of SELECT and ADD) are in no range, and
-    their integers are an end of it. The range is at least so wide that a softmax over n elements
-    leaves masked ones out: it holds the greatest real element of each row less ln(512 n).
+    Ranges hold the values that matter. Masks (-inf, or magnitudes from 1e9 on, in constants of
+    SELECT and ADD) are in no range, and their integers are an end of it. The range of logits holds
+    those down to ln(512 n) below the greatest of their row of n elements (ln(131072 n) in INT16),
+    so that a softmax leaves out the others; that of a term of theirs as much as moves them there;
+    that of an inverse norm no rows of zeros.
 
     Args:
       model: the model, from `prepare`.
@@ -208,11 +210,17 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
         check_percentile(percentile)
         share = jnp.float32(tail(percentile))
         _check_histograms(model, observed)
-    qparams = jitted(model, _observed_qparams)(observed, share)
+    others = jitted(model, _observed_params)(observed, share)
+    return sample_tables(model, {"values": observed.values, **others})
+
+
+def _observed_params(model: QModel, observed: Observed, share: jax.Array | None) -> Params:
+    """The parameters without values and tables."""
+    qparams = _observed_qparams(model, observed, share)
     params = {"values": observed.values, "qparams": {name: qparams[name] for name in model.specs}}
     if observed.moments:
         params["norms"] = {name: moments.norm() for name, moments in observed.moments.items()}
-    return sample_tables(model, with_room(model.plan, params))
+    return {key: x for key, x in with_room(model.plan, params).items() if key != "values"}
 
 
 def _observed_qparams(
@@ -521,21 +529,35 @@ def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None =
       >>> [entries.shape for entries in tables.values()]
       [(256,)]
     """
-    chosen = set(model.plan.sampled if sources is None else sources)
-    tables, sampled = dict(params.get("tables", {})), dict(params.get("sampled", {}))
+    chosen = frozenset(model.plan.sampled if sources is None else sources)
+    # One program, so that the same scales always give the same samples.
+    tables = jitted(model, _sampled_tables, chosen=chosen)(params["qparams"])
+    owners = {owner for name in tables for owner in model.plan.sampled_in(name)}
+    # Copies: a step to which parameters are donated takes no array twice.
+    sampled = {owner: jax.tree.map(jnp.copy, params["qparams"][owner]) for owner in owners}
+    return {
+        **params,
+        "tables": {**params.get("tables", {}), **tables},
+        "sampled": {**params.get("sampled", {}), **sampled},
+    }
+
+
+def _sampled_tables(
+    model: QModel, qparams: Mapping[str, QParams], *, chosen: frozenset[str]
+) -> dict[str, jax.Array]:
+    """The samples of the functions that read tensors with the scales of chosen ones."""
+    tables = dict[str, jax.Array]()
     for name, function in model.plan.functions.items():
         owners = model.plan.sampled_in(name)
         if chosen.isdisjoint(owners):
             continue
-        for owner in owners:
-            # A copy: a step to which parameters are donated takes no array twice.
-            sampled[owner] = jax.tree.map(jnp.copy, params["qparams"][owner])
         if name in model.plan.octaves:
-            tables[name] = _samples_by_octaves(function, model.plan.octaves[name], params)
+            unit = model.plan.octaves[name].unit({"qparams": qparams})
+            tables[name] = _samples_by_octaves(function, model.plan.octaves[name], unit)
         else:
             is_wide = model.specs[model.owners[name]].dtype is DType.INT16
-            tables[name] = _samples(function, sampled[owners[0]], is_wide=is_wide)
-    return {**params, "tables": tables, "sampled": sampled}
+            tables[name] = _samples(function, qparams[owners[0]], is_wide=is_wide)
+    return tables
 
 
 def _samples(function: Function, qparams: QParams, *, is_wide: bool) -> jax.Array:
@@ -553,12 +575,13 @@ def _samples(function: Function, qparams: QParams, *, is_wide: bool) -> jax.Arra
     return jnp.nan_to_num(evaluate(function, points))
 
 
-def _samples_by_octaves(function: Function, octaves: Octaves, params: Params) -> jax.Array:
+def _samples_by_octaves(function: Function, octaves: Octaves, unit: jax.Array) -> jax.Array:
     """Samples between which lines are as far above a function as below it."""
     # Twice as many points, for the middles of the lines.
     indices = np.arange(2 * table_size(DType.INT16) - 1) * (TABLE_STEP // 2)
-    unit = lax.stop_gradient(octaves.unit(params)).reshape(())
-    points = unit * jnp.asarray(octaves.integers(indices), jnp.float32)
+    points = lax.stop_gradient(unit).reshape(()) * jnp.asarray(
+        octaves.integers(indices), jnp.float32
+    )
     values = jnp.nan_to_num(evaluate(function, points))
     entries, middles = values[::2], values[1::2]
     above = (entries[:-1] + entries[1:]) / 2 - middles

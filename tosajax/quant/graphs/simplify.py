@@ -25,6 +25,7 @@ from tosajax.quant.graphs.blocks import (
     separated,
     with_constants_inside,
 )
+from tosajax.quant.graphs.canonical import with_canonical_operators
 from tosajax.quant.graphs.early_clamps import with_early_clamps
 from tosajax.quant.ranges.channels import along
 from tosajax.quant.ranges.masks import with_selects
@@ -45,6 +46,7 @@ def simplify(graph: Graph) -> Graph:
     - Results of constants alone are computed; tensors that nothing reads are dropped.
     - ADD, SUB and MUL by constants that vary along the channels at most go into the weights and
       the bias of the convolution before them, where nothing else reads the tensors between.
+    - MAXIMUM and MINIMUM with one number become CLAMP, and POW by 2 becomes MUL.
     - Operators that change nothing are dropped, and a RESHAPE of a RESHAPE becomes one.
     - A CLAMP goes before the operators that pass its elements on, and one of a CLAMP becomes one,
       see `with_early_clamps`.
@@ -123,6 +125,7 @@ def simplified(graph: Graph) -> Simple:
     graph = fold(in_parts(graph, _in_float32))
     # Before convolutions count their readers, nodes that nothing reads must go.
     graph = in_parts(graph, lambda part: with_selects(_with_constants_computed(part)))
+    graph = in_parts(graph, with_canonical_operators)
     graph = fold(in_parts(graph, _without_identities))
     folded, names = list[Folded](), dict[str, str]()
 

@@ -1,0 +1,79 @@
+"""MAXIMUM and MINIMUM with a number as CLAMP, POW by 2 as MUL."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tosajax
+from tosajax import Builder, DType, Graph, Tensor, quant
+from tosajax.quant.graphs.canonical import with_canonical_operators
+from tosajax.spec import NanMode
+
+X = np.array([[-3, -1, 0, 1, 6, 7, np.nan, np.inf, -np.inf]], np.float32)
+
+
+def graph_of(op: str, number: float | np.ndarray, *, first: bool = False, **options) -> Graph:
+    b = Builder()
+    x = b.input("x", DType.FP32, X.shape)
+    other = b.const(np.full((1, 1), number, np.float32), DType.FP32, name="number")
+    y = b.op(op, *((other, x) if first else (x, other)), name="y", **options)
+    return b.graph([y])
+
+
+def operators(graph: Graph) -> list[str]:
+    return [node.op for node in graph.nodes if not node.op.startswith("CONST")]
+
+
+@pytest.mark.parametrize("nan_mode", [NanMode.PROPAGATE, NanMode.IGNORE])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(("op", "number"), [("MAXIMUM", 0), ("MINIMUM", 6), ("MAXIMUM", -1.5)])
+def test_extremes_of_a_number_are_clamps(op, number, first, nan_mode):
+    graph = graph_of(op, number, first=first, nan_mode=nan_mode)
+    canonical = with_canonical_operators(graph)
+    assert operators(canonical) == ["CLAMP"]
+    finite = np.isfinite(X) | (np.isnan(X) & (nan_mode is NanMode.PROPAGATE))
+    (y,), (expected,) = tosajax.compile(canonical)(X), tosajax.compile(graph)(X)
+    np.testing.assert_array_equal(np.asarray(y)[finite], np.asarray(expected)[finite])
+
+
+def test_squares_are_products():
+    canonical = with_canonical_operators(graph_of("POW", 2))
+    assert operators(canonical) == ["MUL"]
+    (y,) = tosajax.compile(canonical)(X)
+    np.testing.assert_array_equal(y, X * X)
+
+
+@pytest.mark.parametrize(
+    ("op", "number", "first"),
+    [("POW", 2, True), ("POW", 3, False), ("MAXIMUM", np.nan, False), ("MINIMUM", -np.inf, False)],
+)
+def test_others_stay(op, number, first):
+    assert operators(with_canonical_operators(graph_of(op, number, first=first))) == [op]
+
+
+def test_several_numbers_and_integers_stay():
+    b = Builder()
+    x, i = b.input("x", DType.FP32, (1, 3)), b.input("i", DType.INT32, (1, 3))
+
+    def limited(x: Tensor, values: np.ndarray, dtype: DType) -> Tensor:
+        return b.op("MAXIMUM", x, b.const(values, dtype))
+
+    several = limited(x, np.array([[0, 1, 2]], np.float32), DType.FP32)
+    integer = limited(i, np.array([[0]], np.int32), DType.INT32)
+    graph = b.graph([several, integer])
+    assert operators(with_canonical_operators(graph)) == ["MAXIMUM", "MAXIMUM"]
+
+
+def test_a_relu_written_as_maximum_needs_no_table():
+    b = Builder()
+    x = b.input("x", DType.FP32, (1, 1, 1, 8))
+    w = b.const(np.random.default_rng(0).normal(size=(4, 1, 1, 8)), DType.FP32, name="w")
+    zeros = [b.const(np.zeros(n), DType.FP32, name=f"zeros{n}{i}") for i, n in enumerate((4, 1, 1))]
+    conv = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": DType.FP32}
+    y = b.op("CONV2D", x, w, *zeros, name="conv", **conv)
+    zero = b.const(np.zeros((1, 1, 1, 1)), DType.FP32, name="zero")
+    y = b.op("MAXIMUM", y, zero, name="relu")
+    model = quant.prepare(b.graph([y]))
+    assert "TABLE" not in operators(model.graph)
+    assert list(model.activations) == ["x", "relu"]
