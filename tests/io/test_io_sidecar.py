@@ -107,6 +107,7 @@ def _other() -> Graph:
         lambda root: {**root, "tensors": {"x": {"scale": [1], "zero_point": [0.5]}}},
         lambda root: {**root, "tensors": {"x": {"scale": ["a"]}}},
         lambda root: {**root, "tensors": {"x": {"scale": [1], "unit": ["V"]}}},
+        lambda root: {**root, "tensors": {"x": {"scale": [1], "is_mask": 1}}},
         lambda root: {**root, "tensors": {"nowhere": {"scale": [1]}}},
         lambda root: {**root, "tensors": {"x": {"scale": [1, 2], "axes": [5]}}},
     ],

@@ -228,6 +228,8 @@ class Quantization:
       axes: the channel axes, ascending; scales run along them, the last axis fastest. () for one
         scale.
       bounds: the smallest and largest integer, if they differ from the type's limits.
+      is_mask: whether real numbers below the range mean what its lower end means, as -10000 in a
+        mask of attention does; they are not counted as clipped.
 
     Raises:
       ValueError: the arguments contradict each other or are out of range.
@@ -242,6 +244,7 @@ class Quantization:
     zero_point: tuple[int, ...] = (0,)
     axes: tuple[int, ...] = ()
     bounds: tuple[int, int] | None = None
+    is_mask: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", tuple(float(s) for s in np.ravel(self.scale)))

@@ -36,6 +36,8 @@ class Clipping:
     def add(self, values: np.ndarray, integers: np.ndarray) -> None:
         """Counts a block of real values, given with their integers before saturation."""
         low, high = self._limits
+        if self._quantization.is_mask:
+            integers = np.maximum(integers, low)
         self._elements += integers.size
         if not integers.size or (integers.min() >= low and integers.max() <= high):
             return

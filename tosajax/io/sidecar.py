@@ -9,8 +9,8 @@ TOSA files cannot store scales. The file has this form:
 }
 
 A tensor with a scale for each channel also has "axes", and a tensor whose integers have narrower
-limits than its type has "bounds"; see `tosajax.Quantization`. The digest identifies the model,
-because other models may have tensors of the same names.
+limits than its type has "bounds", and a mask has "is_mask"; see `tosajax.Quantization`. The digest
+identifies the model, because other models may have tensors of the same names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tosajax.report import FormatError
 
 SUFFIX = ".quant.json"
 _KIND, _VERSION = "tosajax quantization", 1
-_FIELDS = ("scale", "zero_point", "axes", "bounds")
+_FIELDS = ("scale", "zero_point", "axes", "bounds", "is_mask")
 _LARGEST = 1 << 28  # bytes; a larger file is not a scales file
 
 
@@ -112,10 +112,13 @@ def _digest(content: memoryview | bytes) -> str:
 
 def _entry(quantization: Quantization) -> dict[str, Any]:
     entry = {field: getattr(quantization, field) for field in _FIELDS}
-    return {field: value for field, value in entry.items() if value not in ((), None)}
+    return {field: value for field, value in entry.items() if value not in ((), None, False)}
 
 
 def _quantization(entry: Mapping[str, Any]) -> Quantization:
     if unknown := set(entry) - {*_FIELDS}:
         raise ValueError(f"{min(unknown)!r} is not one of {', '.join(_FIELDS)}")
-    return Quantization(**{field: tuple(value) for field, value in entry.items()})
+    if not isinstance(is_mask := entry.get("is_mask", False), bool):
+        raise ValueError(f"is_mask is {is_mask!r}, expected true or false")
+    numbers = {field: tuple(value) for field, value in entry.items() if field != "is_mask"}
+    return Quantization(**numbers, is_mask=is_mask)

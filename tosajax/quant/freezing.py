@@ -22,6 +22,7 @@ from tosajax.quant.model.recipes import Bias, Factor, Multiplier, Params, Recipe
 from tosajax.quant.model.room import fitted
 from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams
 from tosajax.quant.ranges.channels import along
+from tosajax.quant.ranges.relevance import LogitTerm
 from tosajax.quant.storages import zero_point_integer
 from tosajax.validation import validate
 
@@ -133,6 +134,7 @@ def quantizations(
             zero_point=(int(zero_point_integer(own).q),),
             axes=normed.get(owner, plan.scaled[owner].channel_axes) if own.scale.size > 1 else (),
             bounds=None if is_whole else (low, high),
+            is_mask=name in graph.inputs and isinstance(plan.scaled[owner].relevance, LogitTerm),
         )
     return result
 

@@ -1,12 +1,16 @@
 """Softmaxes and norms in float graphs: their inner tensors, and what their ranges hold."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
+import tosajax
 from tosajax import DType, quant
+from tosajax.grad import QTensor
 from tosajax.quant.ranges.relevance import Logit, LogitTerm, RowFactor
 
 RNG = np.random.default_rng(0)
@@ -170,6 +174,38 @@ def test_constant_masks_are_alike():
     ]
     assert max(fidelities) - min(fidelities) < 1, fidelities
     assert min(fidelities) > 33
+
+
+def test_masked_inputs_are_not_clipped(tmp_path):
+    masked, mask = MASKS["input of -1e4"]
+    model, params = quantized(attention(masked), Q, K, V, mask)
+    path = tmp_path / "attention.tosa"
+    tosajax.save(model.freeze(params), path)
+    graph = tosajax.load(path)
+    assert [name for name, q in graph.quantization.items() if q.is_mask] == ["mask"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (values,) = tosajax.run(graph, *(x[None] for x in (Q, K, V, mask)))
+    (expected,) = model.integers(params, Q, K, V, mask)
+    assert isinstance(expected, QTensor)
+    np.testing.assert_array_equal(np.asarray(values)[0], expected.q)
+    with pytest.raises(ValueError, match=r"input 'mask': .* beyond the range"):
+        tosajax.run(graph, *(x[None] for x in (Q, K, V, -mask)))
+
+
+def test_deep_graphs():
+    """Long chains of sums are walked without recursion."""
+
+    def function(x):
+        y = x @ W
+        for _ in range(700):
+            y = y + 0.001
+            y = y - x
+        return layer_norm(y)
+
+    graph = tosajax.export(function, X)
+    model = quant.prepare(graph)
+    assert DType.INT16 in types(model).values()
 
 
 def test_relevances_of_masked_logits():

@@ -84,6 +84,9 @@ class Converter:
     ) -> None:
         self.graph = graph
         self.functions = functions(graph)
+        self._read_by: dict[str, list[Function]] = {}
+        for function in self.functions.values():
+            self._read_by.setdefault(function.source, []).append(function)
         self.inside = covered(graph, self.functions)
         self.covered = {*self.inside, *self.functions}
         self.norms = norms
@@ -538,7 +541,7 @@ class Converter:
     def finish_sum(self, name: str, acc: Accumulator) -> None:
         """A sum as its tensor; it stays an accumulator where a sum or a constant factor follows."""
         reader = self.sole_reader(name)
-        is_source = any(name == function.source for function in self.functions.values())
+        is_source = name in self._read_by
         goes_on = reader is not None and reader.outputs[0] not in self.covered
         if reader is not None and goes_on and not is_source and self._sums_up(reader):
             self._sums[name] = acc
@@ -547,7 +550,7 @@ class Converter:
 
     def _is_steep_source(self, name: str) -> bool:
         """Whether tables by octaves alone read a tensor: of its accumulator, that is."""
-        read = [function for function in self.functions.values() if function.source == name]
+        read = self._read_by.get(name, [])
         others = [n for n in self._readers.get(name, []) if n.outputs[0] not in self.covered]
         is_output = name in self.graph.outputs
         return bool(read) and all(map(is_steep, read)) and not others and not is_output

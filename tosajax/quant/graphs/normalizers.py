@@ -8,7 +8,7 @@ tensors need more than 8 bits, and none of them is an operand of a convolution o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tosajax import spec
 from tosajax.graph import Graph, Node
@@ -70,6 +70,9 @@ class _Finder:
         self._sources: dict[str, list[str]] = {}
         for function in functions.values():
             self._sources.setdefault(function.source, []).append(function.output)
+        self._statistics = set[str]()
+        for name in self._find_statistics():
+            self._statistics.add(name)
         self.inner = set[str]()
         self.relevances = dict[str, Relevance]()
 
@@ -80,16 +83,16 @@ class _Finder:
 
     def is_statistic(self, name: str) -> bool:
         """Whether a tensor is a sum or an extreme over an axis, or computed from some alone."""
-        node = self._producer(name)
-        if node is None:
-            return False
-        if _reduces(node):
-            return True
-        if name in self._functions:
-            return self.is_statistic(self._functions[name].source)
-        is_passing = spec.OPERATORS[node.op].is_elementwise or _moves(node)
-        operands = self._operands(node)
-        return is_passing and bool(operands) and all(map(self.is_statistic, operands))
+        return name in self._statistics
+
+    def _find_statistics(self) -> Iterator[str]:
+        for node in self._graph.ordered_nodes():
+            is_passing = spec.OPERATORS[node.op].is_elementwise or _moves(node)
+            operands = self._operands(node)
+            if _reduces(node) or (
+                is_passing and operands and self._statistics.issuperset(operands)
+            ):
+                yield from node.outputs
 
     # Upwards.
 
@@ -143,24 +146,26 @@ class _Finder:
 
         An input stays as it is where something reads it that needs few bits: a product, an output.
         """
-        node = self._producer(name)
-        if node is None or name in self.inner or name in self._graph.outputs:
-            return
-        if not all(map(self._is_wide_reader, self._readers[name])):
-            return
-        if _moves(node):
-            self._add_input(node.inputs[0])
-        elif name not in self._functions:
-            self.inner.add(name)
-            if node.op in _SUMS:
-                for operand in self._operands(node):
-                    self._add_input(operand)
+        pending = [name]
+        while pending:
+            name = pending.pop()
+            node = self._producer(name)
+            if node is None or name in self.inner or name in self._graph.outputs:
+                continue
+            if not all(map(self._is_wide_reader, self._readers[name])):
+                continue
+            if _moves(node):
+                pending.append(node.inputs[0])
+            elif name not in self._functions:
+                self.inner.add(name)
+                pending += self._operands(node) if node.op in _SUMS else []
 
     def _is_wide_reader(self, node: Node) -> bool:
         (output,) = node.outputs if len(node.outputs) == 1 else ("",)
         if output in self._covered:
             return True
-        return _reduces(node) or node.op in _SUMS or (_moves(node) and self._is_read_wide(output))
+        is_binary = node.op in (*_SUMS, *_PRODUCTS)
+        return is_binary or _reduces(node) or (_moves(node) and self._is_read_wide(output))
 
     def _is_read_wide(self, name: str) -> bool:
         readers = self._readers.get(name, [])
