@@ -39,10 +39,13 @@ def test_terms_of_logits_count_as_far_as_they_mask():
 def test_factors_of_rows_of_zeros_do_not_count():
     factor = jnp.array([[[300]], [[1]]], jnp.float32)
     product = jnp.array([[[0, 0]], [[-1, 0.5]]], jnp.float32)
-    values = RowFactor("f", "p").values({"f": factor, "p": product}, 8)
+    values = RowFactor("f", ("p",)).values({"f": factor, "p": product}, 8)
     np.testing.assert_array_equal(values, np.array([[[np.nan]], [[1]]], np.float32))
-    values = RowFactor("f", "p").values({"f": factor, "p": product * 0}, 8)
+    values = RowFactor("f", ("p",)).values({"f": factor, "p": product * 0}, 8)
     assert np.isnan(np.asarray(values)).all()
     product = jnp.array([[[np.nan, np.inf]], [[-1, 0.5]]], jnp.float32)
-    values = RowFactor("f", "p").values({"f": factor, "p": product}, 8)
+    values = RowFactor("f", ("p",)).values({"f": factor, "p": product}, 8)
     np.testing.assert_array_equal(values, np.array([[[np.nan]], [[1]]], np.float32))
+    # A row that is 0 in one product may matter in another.
+    tensors = {"f": factor, "p": product, "q": jnp.ones((2, 1, 3))}
+    np.testing.assert_array_equal(RowFactor("f", ("p", "q")).values(tensors, 8), factor)

@@ -16,7 +16,7 @@ from tosajax.passes.turns import turns
 from tosajax.quant.convert.octave_indices import octave_indices, octave_size
 from tosajax.quant.graphs.nan_constants import Nans
 from tosajax.quant.graphs.normalizers import Normalizers
-from tosajax.quant.graphs.regions import Function, covered, functions, is_steep
+from tosajax.quant.graphs.regions import Function, covered, functions, steep_functions
 from tosajax.quant.model.plan import NormedConv, Octaves, Options, Plan, Scaled, readers_of
 from tosajax.quant.model.recipes import (
     Bias,
@@ -87,6 +87,7 @@ class Converter:
         self._read_by: dict[str, list[Function]] = {}
         for function in self.functions.values():
             self._read_by.setdefault(function.source, []).append(function)
+        self._steep = steep_functions(graph, self.functions)
         self.inside = covered(graph, self.functions)
         self.covered = {*self.inside, *self.functions}
         self.norms = norms
@@ -442,7 +443,7 @@ class Converter:
         """The input of the TABLE of a function."""
         name, source = function.output, function.source
         acc = self._sums.get(source)
-        if acc is None and is_steep(function) and self.dtype(source) is DType.INT16:
+        if acc is None and name in self._steep and self.dtype(source) is DType.INT16:
             x = self.integers(source, f"{name}/input", Scale())
             acc = Accumulator(x, self.unit(source), bits=16)
         if acc is not None:
@@ -553,7 +554,8 @@ class Converter:
         read = self._read_by.get(name, [])
         others = [n for n in self._readers.get(name, []) if n.outputs[0] not in self.covered]
         is_output = name in self.graph.outputs
-        return bool(read) and all(map(is_steep, read)) and not others and not is_output
+        is_steep = all(function.output in self._steep for function in read)
+        return bool(read) and is_steep and not others and not is_output
 
     def _sums_up(self, reader: Node) -> bool:
         factors = [self.factor(name) for name in reader.inputs[:2]] if reader.op == "MUL" else []

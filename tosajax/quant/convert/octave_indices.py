@@ -17,7 +17,8 @@ _BITS = 16  # of an index
 
 def octave_size(bits: int) -> int:
     """The indices of each octave, with which integers of so many bits and a sign have room."""
-    return 2 ** (_BITS - (bits - 1).bit_length())
+    octaves = bits - 1
+    return 2 ** (_BITS - (octaves - 1).bit_length())
 
 
 def octave_indices(builder: Builder, label: str, x: Tensor, size: int) -> Tensor:

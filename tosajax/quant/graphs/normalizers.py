@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tosajax import spec
 from tosajax.graph import Graph, Node
-from tosajax.quant.graphs.regions import Function, covered, is_steep
+from tosajax.quant.graphs.regions import Function, covered, steep_operator
 from tosajax.quant.ranges.relevance import Logit, LogitTerm, Relevance, RowFactor
 
 _SUMS = ("ADD", "SUB")
@@ -42,8 +42,9 @@ class Normalizers:
         """
         finder = _Finder(graph, functions)
         for function in functions.values():
-            if is_steep(function) and finder.is_statistic(function.source):
+            if steep_operator(function) and finder.is_statistic(function.source):
                 finder.add(function)
+        finder.add_row_factors()
         for node in graph.nodes:
             finder.add_logits(node)
         return cls(
@@ -73,6 +74,8 @@ class _Finder:
         self._statistics = set[str]()
         for name in self._find_statistics():
             self._statistics.add(name)
+        # The products of each factor of rows; None where something else reads it.
+        self._products = dict[str, dict[str, None] | None]()
         self.inner = set[str]()
         self.relevances = dict[str, Relevance]()
 
@@ -183,24 +186,41 @@ class _Finder:
         """
         self.inner.add(name)
         factors = (*factors, name)
+        is_read_otherwise = name in self._graph.outputs
         for node in self._readers.get(name, []):
             (output,) = node.outputs
-            if output in self._covered:
-                continue
             others = [other for other in self._operands(node) if other != name]
             is_of_rows = all(map(self.is_statistic, others))
-            if node.op == "MUL" and not is_of_rows:
-                self._add_row_factors(factors, output)
-            is_inner = node.op in (*_PRODUCTS, *_SUMS) and self._goes_on(output)
-            if is_inner or _moves(node):
+            is_covered = output in self._covered
+            if node.op == "MUL" and not is_of_rows and not is_covered:
+                self._add_product(factors, output)
+                for other in others:
+                    self._add_centred(other)
+            elif is_covered or not is_of_rows:
+                is_read_otherwise = True
+            is_binary = node.op in (*_PRODUCTS, *_SUMS)
+            is_inner = is_binary and (self.is_statistic(output) or self._goes_on(output))
+            if not is_covered and (is_inner or _moves(node)):
                 self._add_results(output, factors if is_of_rows else ())
+            elif is_of_rows:
+                is_read_otherwise = True
+        if is_read_otherwise:
+            self._products.update(dict.fromkeys(factors))
 
-    def _add_row_factors(self, factors: Sequence[str], product: str) -> None:
-        """Has the ranges of factors leave out rows whose products are 0."""
+    def _add_product(self, factors: Sequence[str], product: str) -> None:
         rank = len(self._graph.tensors[product].shape or ())
         for name in factors:
-            if len(self._graph.tensors[name].shape or ()) == rank:
-                self.relevances[name] = RowFactor(name, product)
+            products = self._products.setdefault(name, {})
+            if len(self._graph.tensors[name].shape or ()) != rank:
+                self._products[name] = None
+            elif products is not None:
+                products[product] = None
+
+    def add_row_factors(self) -> None:
+        """Has the ranges of factors leave out rows whose products are 0."""
+        for name, products in self._products.items():
+            if products:
+                self.relevances[name] = RowFactor(name, tuple(products))
 
     def _goes_on(self, name: str) -> bool:
         """Whether a normalizer goes on after a tensor: by constants or statistics."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -98,26 +98,74 @@ def evaluate(function: Function, x: jax.Array | np.ndarray) -> jax.Array:
     return y
 
 
-def is_steep(function: Function) -> bool:
-    """Whether a function has a pole or a steep end at 0: 1/x, 1/sqrt(x + epsilon), log(x), x**p.
+def steep_operator(function: Function) -> str | None:
+    """The operator that is steep near 0 in 1/x, 1/sqrt(x + epsilon), log(x), x**p; else None.
 
-    Between its source and the steep operator are products with positive constants and sums with
-    constants that are not negative, at most.
+    Between the source and it are products with positive constants and sums with constants that are
+    not negative, at most, so that it is steep where the source is near 0.
     """
     name, tensors = function.source, function.graph.tensors
     for node in function.graph.ordered_nodes():
         if name not in node.inputs:
             continue
-        constants = [tensors[n].values for n in node.inputs if tensors[n].values is not None]
+        constants = [n for n in node.inputs if tensors[n].values is not None]
+        if len(constants) != len(node.inputs) - 1:
+            return None
         if node.op in _STEEP:
-            return len(constants) == len(node.inputs) - 1
+            return node.op if node.inputs[0] == name else None
         least = 0.0 if node.op in ("ADD", "MAXIMUM") else np.nextafter(np.float32(0), 1)
-        is_linear = node.op in ("ADD", "MAXIMUM", "MUL") and len(constants) == len(node.inputs) - 1
-        operands = [n for n in node.inputs[:2] if tensors[n].values is not None]
+        is_linear = node.op in ("ADD", "MAXIMUM", "MUL")
+        operands = [n for n in constants if n in node.inputs[:2]]
         if not is_linear or not all(np.all(_values(tensors[n]) >= least) for n in operands):
-            return False
+            return None
         (name,) = node.outputs
-    return False
+    return None
+
+
+def steep_functions(graph: Graph, functions: Mapping[str, Function]) -> frozenset[str]:
+    """The outputs of functions that are steep near 0 and read no negative numbers.
+
+    Args:
+      graph: from `simplify`.
+      functions: from `functions`.
+    """
+    positive = not_negative(graph)
+    operators = {name: steep_operator(function) for name, function in functions.items()}
+    # Logarithms and square roots of negative numbers are NaN.
+    return frozenset(
+        name
+        for name, op in operators.items()
+        if op in ("LOG", "RSQRT") or (op is not None and functions[name].source in positive)
+    )
+
+
+def not_negative(graph: Graph) -> frozenset[str]:
+    """The tensors that are never negative: exponentials, squares, sums of these and others.
+
+    Args:
+      graph: of floats.
+    """
+    names = {n for n, t in graph.tensors.items() if t.values is not None and np.all(t.values >= 0)}
+    for node in graph.ordered_nodes():
+        if _is_not_negative(node, names, graph.tensors):
+            names.update(node.outputs)
+    return frozenset(names)
+
+
+def _is_not_negative(node: Node, names: Collection[str], tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the results of a node are not negative, where those of `names` are not."""
+    operator = spec.OPERATORS[node.op]
+    if node.op in ("ABS", "EXP", "RSQRT", "SIGMOID") or _is_square(node):
+        return True
+    if node.op == "CLAMP":
+        return float(node.attributes["min_val"]) >= 0
+    floats = [n for n in node.inputs if tensors[n].dtype.is_float]
+    if node.op == "MAXIMUM":
+        return any(n in names for n in floats)
+    if node.op in ("AVG_POOL2D", "REDUCE_SUM", "ADD", "MUL", "POW", "RECIPROCAL", "MINIMUM"):
+        return all(n in names for n in floats)
+    keeps = operator.keeps_scale or node.op == "SELECT"
+    return keeps and bool(floats) and all(n in names for n in floats)
 
 
 def _values(tensor: Tensor) -> np.ndarray:
@@ -143,6 +191,7 @@ def _origins(graph: Graph) -> dict[str, _Origin]:
     producers: dict[str, Node] = {}
     for node in graph.ordered_nodes():
         origin = _common_origin(node, origins, graph.tensors)
+        # A sum of squares is one of integers, without a table.
         if origin is not None and (
             _is_fused(node, origin, producers, readers)
             or (_is_square(node) and readers[node.outputs[0]] == 1 and node.outputs[0] in summed)
@@ -155,7 +204,7 @@ def _origins(graph: Graph) -> dict[str, _Origin]:
 
 
 def _is_square(node: Node) -> bool:
-    """Whether a node squares a tensor; a sum of squares is one of integers, without a table."""
+    """Whether a node squares a tensor."""
     return node.op == "MUL" and node.inputs[0] == node.inputs[1]
 
 

@@ -100,24 +100,32 @@ class RowFactor:
 
     Args:
       factor: the tensor.
-      product: the products, of the same rank.
+      products: all products that it is in, of the same rank.
     """
 
     factor: str
-    product: str
+    products: tuple[str, ...]
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return self.factor, self.product
+        return self.factor, *self.products
 
     def values(self, tensors: Mapping[str, jax.Array], bits: int) -> jax.Array:
         del bits
-        x, product = tensors[self.factor], tensors[self.product]
-        size = jnp.where(jnp.isfinite(product), jnp.abs(product), 0.0)
-        sizes = zip(x.shape, size.shape, strict=True)
-        axes = [axis for axis, (own, full) in enumerate(sizes) if own == 1 < full]
-        greatest = size.max(axes, keepdims=True, initial=0.0)
-        return jnp.where(greatest > _LOST * size.max(initial=0.0), x, jnp.nan)
+        x = tensors[self.factor]
+        is_relevant = jnp.zeros(x.shape, jnp.bool_)
+        for name in self.products:
+            is_relevant |= _rows_of_numbers(tensors[name], x.shape)
+        return jnp.where(is_relevant, x, jnp.nan)
+
+
+def _rows_of_numbers(product: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Where rows of products are not 0, in the shape of their factors."""
+    size = jnp.where(jnp.isfinite(product), jnp.abs(product), 0.0)
+    sizes = zip(shape, size.shape, strict=True)
+    axes = [axis for axis, (own, full) in enumerate(sizes) if own == 1 < full]
+    greatest = size.max(axes, keepdims=True, initial=0.0)
+    return greatest > _LOST * size.max(initial=0.0)
 
 
 def _least_logits(x: jax.Array, axis: int, bits: int) -> jax.Array:
