@@ -61,7 +61,7 @@ def sqnr(reals: np.ndarray, values: np.ndarray) -> float:
 
 
 STEEP = {
-    "inverse square root": lambda x: jax.lax.rsqrt(x + 1e-6),
+    "inverse square root": jax.lax.rsqrt,
     "logarithm": lambda x: jax.numpy.log(2 * x),
 }
 
@@ -86,6 +86,8 @@ NEGATIVE = {
     "reciprocal": lambda x: 1 / x,
     "power of a number": lambda x: jax.numpy.power(2.0, x),
     "third power": lambda x: x**3,
+    "logarithm of a larger number": lambda x: jax.numpy.log(x + 4),
+    "root of a larger sum": lambda x: jax.lax.rsqrt(x.sum(1, keepdims=True) + 30),
     "reciprocal of a sum": lambda x: 1 / x.sum(1, keepdims=True),
 }
 

@@ -31,10 +31,12 @@ def operators(graph: Graph) -> list[str]:
 def test_extremes_of_a_number_are_clamps(op, number, first, nan_mode):
     graph = graph_of(op, number, first=first, nan_mode=nan_mode)
     canonical = with_canonical_operators(graph)
-    assert operators(canonical) == ["CLAMP"]
-    finite = np.isfinite(X) | (np.isnan(X) & (nan_mode is NanMode.PROPAGATE))
+    is_clamp = op == "MAXIMUM" or nan_mode is NanMode.PROPAGATE
+    assert operators(canonical) == ["CLAMP" if is_clamp else op]
     (y,), (expected,) = tosajax.compile(canonical)(X), tosajax.compile(graph)(X)
-    np.testing.assert_array_equal(np.asarray(y)[finite], np.asarray(expected)[finite])
+    largest = np.finfo(np.float32).max  # infinities are no ends of a CLAMP
+    limited = np.clip(np.asarray(expected), -largest, largest)
+    np.testing.assert_array_equal(np.clip(np.asarray(y), -largest, largest), limited)
 
 
 def test_squares_are_products():

@@ -14,6 +14,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.passes.turns import turns
 from tosajax.quant.convert.octave_indices import octave_indices, octave_size
+from tosajax.quant.graphs.blocks import readers_by_tensor
 from tosajax.quant.graphs.nan_constants import Nans
 from tosajax.quant.graphs.normalizers import Normalizers
 from tosajax.quant.graphs.regions import Function, covered, functions, steep_functions
@@ -106,7 +107,7 @@ class Converter:
         self._zero_points: dict[str, Tensor] = {}
         self._spreads: dict[str, Tensor] = {}
         self._sums: dict[str, Accumulator] = {}
-        self._readers = _readers(graph)
+        self._readers = readers_by_tensor(graph)
         self._masked = masked_axes(graph)
         is_wide = self.options.wide_normalizers
         normalizers = Normalizers.of(graph, self.functions)
@@ -589,12 +590,3 @@ def table_size(input: DType) -> int:
 def ends(node: Node) -> tuple[float, float]:
     """The bounds of a CLAMP."""
     return float(node.attributes["min_val"]), float(node.attributes["max_val"])
-
-
-def _readers(graph: Graph) -> dict[str, list[Node]]:
-    """The nodes that read each tensor."""
-    readers: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        for name in dict.fromkeys(node.inputs):
-            readers.setdefault(name, []).append(node)
-    return readers

@@ -37,6 +37,15 @@ def all_nodes(graph: Graph) -> list[Node]:
     return [node for part in graph.walk() for node in part.ordered_nodes()]
 
 
+def readers_by_tensor(graph: Graph) -> dict[str, list[Node]]:
+    """The nodes that read each tensor, each once, in the order of the graph; none of inner graphs."""
+    readers: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        for name in dict.fromkeys(node.inputs):
+            readers.setdefault(name, []).append(node)
+    return readers
+
+
 def inner_tensors(graph: Graph) -> dict[str, Tensor]:
     """The tensors of the graphs inside a graph, by name."""
     return {n: t for part in graph.subgraphs.values() for n, t in all_tensors(part).items()}

@@ -40,13 +40,18 @@ def _canonical(draft: Draft, node: Node) -> Node:
         if node.op == "POW" and number == 2 and x == node.inputs[0]:
             shift = draft.const(f"{output}/shift", np.zeros(1, np.int8), DType.INT8)
             return dataclasses.replace(node, op="MUL", inputs=(x, x, shift), attributes={})
-        if node.op != "POW" and np.isfinite(number):
+        # MINIMUM gives the number in place of NaN where it ignores these, and CLAMP its least one.
+        is_alike = node.op == "MAXIMUM" or _nan_mode(node) is NanMode.PROPAGATE
+        if node.op != "POW" and np.isfinite(number) and is_alike:
             return _clamp(node, x, number)
     return node
 
 
 def _clamp(node: Node, x: str, number: np.float32) -> Node:
     low, high = (number, _LARGEST) if node.op == "MAXIMUM" else (-_LARGEST, number)
-    nan_mode = node.attributes.get("nan_mode", NanMode.PROPAGATE)
-    attributes = {"min_val": low, "max_val": high, "nan_mode": nan_mode}
+    attributes = {"min_val": low, "max_val": high, "nan_mode": _nan_mode(node)}
     return dataclasses.replace(node, op="CLAMP", inputs=(x,), attributes=attributes)
+
+
+def _nan_mode(node: Node) -> NanMode:
+    return node.attributes.get("nan_mode", NanMode.PROPAGATE)

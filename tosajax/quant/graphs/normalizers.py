@@ -8,11 +8,12 @@ tensors need more than 8 bits, and none of them is an operand of a convolution o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tosajax import spec
 from tosajax.graph import Graph, Node
-from tosajax.quant.graphs.regions import Function, covered, steep_operator
+from tosajax.quant.graphs.blocks import readers_by_tensor
+from tosajax.quant.graphs.regions import Function, covered, steepness
 from tosajax.quant.ranges.relevance import Logit, LogitTerm, Relevance, RowFactor
 
 _SUMS = ("ADD", "SUB")
@@ -25,8 +26,8 @@ class Normalizers:
     """The tensors of a graph's normalizers.
 
     Args:
-      inner: those inside, with those before and after that only they and sums read.
-      relevances: of tensors whose values do not all matter to their ranges.
+      inner: the tensors inside, and sums before and between that no convolution or MATMUL reads.
+      relevances: the relevant values of tensors whose ranges need not hold all of them, by name.
     """
 
     inner: frozenset[str]
@@ -42,7 +43,7 @@ class Normalizers:
         """
         finder = _Finder(graph, functions)
         for function in functions.values():
-            if steep_operator(function) and finder.is_statistic(function.source):
+            if steepness(function) is not None and finder.is_statistic(function.source):
                 finder.add(function)
         finder.add_row_factors()
         for node in graph.nodes:
@@ -64,16 +65,12 @@ class _Finder:
         self._functions = functions
         self._covered = {*covered(graph, functions), *functions}
         self._producers = {name: node for node in graph.nodes for name in node.outputs}
-        self._readers: dict[str, list[Node]] = {}
-        for node in graph.nodes:
-            for name in dict.fromkeys(node.inputs):
-                self._readers.setdefault(name, []).append(node)
+        self._readers = readers_by_tensor(graph)
         self._sources: dict[str, list[str]] = {}
         for function in functions.values():
             self._sources.setdefault(function.source, []).append(function.output)
         self._statistics = set[str]()
-        for name in self._find_statistics():
-            self._statistics.add(name)
+        self._find_statistics()
         # The products of each factor of rows; None where something else reads it.
         self._products = dict[str, dict[str, None] | None]()
         self.inner = set[str]()
@@ -88,14 +85,13 @@ class _Finder:
         """Whether a tensor is a sum or an extreme over an axis, or computed from some alone."""
         return name in self._statistics
 
-    def _find_statistics(self) -> Iterator[str]:
+    def _find_statistics(self) -> None:
         for node in self._graph.ordered_nodes():
             is_passing = spec.OPERATORS[node.op].is_elementwise or _moves(node)
             operands = self._operands(node)
-            if _reduces(node) or (
-                is_passing and operands and self._statistics.issuperset(operands)
-            ):
-                yield from node.outputs
+            is_computed = is_passing and operands and self._statistics.issuperset(operands)
+            if is_computed or _reduces(node):
+                self._statistics.update(node.outputs)
 
     # Upwards.
 

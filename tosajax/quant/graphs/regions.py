@@ -98,13 +98,25 @@ def evaluate(function: Function, x: jax.Array | np.ndarray) -> jax.Array:
     return y
 
 
-def steep_operator(function: Function) -> str | None:
-    """The operator that is steep near 0 in 1/x, 1/sqrt(x + epsilon), log(x), x**p; else None.
+class Steep(NamedTuple):
+    """A function that is steep where its source is near 0.
 
-    Between the source and it are products with positive constants and sums with constants that are
-    not negative, at most, so that it is steep where the source is near 0.
+    Args:
+      op: the steep operator: of 1/x, 1/sqrt(x), log(x) or x**p.
+      is_moved: whether a positive number is added before it, so that the source may be negative.
     """
-    name, tensors = function.source, function.graph.tensors
+
+    op: str
+    is_moved: bool
+
+
+def steepness(function: Function) -> Steep | None:
+    """How a function is steep near 0, as 1/sqrt(x + epsilon) is; None where it is not.
+
+    Between the source and the operator are products with positive constants and sums with constants
+    that are not negative, at most.
+    """
+    name, tensors, is_moved = function.source, function.graph.tensors, False
     for node in function.graph.ordered_nodes():
         if name not in node.inputs:
             continue
@@ -112,30 +124,31 @@ def steep_operator(function: Function) -> str | None:
         if len(constants) != len(node.inputs) - 1:
             return None
         if node.op in _STEEP:
-            return node.op if node.inputs[0] == name else None
-        least = 0.0 if node.op in ("ADD", "MAXIMUM") else np.nextafter(np.float32(0), 1)
-        is_linear = node.op in ("ADD", "MAXIMUM", "MUL")
-        operands = [n for n in constants if n in node.inputs[:2]]
-        if not is_linear or not all(np.all(_values(tensors[n]) >= least) for n in operands):
+            return Steep(node.op, is_moved) if node.inputs[0] == name else None
+        numbers = [_values(tensors[n]) for n in constants if n in node.inputs[:2]]
+        least = np.min([x.min() for x in numbers], initial=np.inf)
+        if node.op not in ("ADD", "MUL") or least < 0 or (node.op == "MUL" and least == 0):
             return None
+        is_moved = is_moved or (node.op == "ADD" and least > 0)
         (name,) = node.outputs
     return None
 
 
 def steep_functions(graph: Graph, functions: Mapping[str, Function]) -> frozenset[str]:
-    """The outputs of functions that are steep near 0 and read no negative numbers.
+    """The outputs of functions that are steep near 0 and defined for no negative source.
 
     Args:
-      graph: from `simplify`.
-      functions: from `functions`.
+      graph: the graph, from `simplify`.
+      functions: the functions from `functions`.
     """
     positive = not_negative(graph)
-    operators = {name: steep_operator(function) for name, function in functions.items()}
+    steep = {name: steepness(function) for name, function in functions.items()}
     # Logarithms and square roots of negative numbers are NaN.
     return frozenset(
         name
-        for name, op in operators.items()
-        if op in ("LOG", "RSQRT") or (op is not None and functions[name].source in positive)
+        for name, own in steep.items()
+        if own is not None
+        and (functions[name].source in positive or own in (("LOG", False), ("RSQRT", False)))
     )
 
 
