@@ -38,7 +38,7 @@ def all_nodes(graph: Graph) -> list[Node]:
 
 
 def readers_by_tensor(graph: Graph) -> dict[str, list[Node]]:
-    """The nodes that read each tensor, each once, in the order of the graph; none of inner graphs."""
+    """The nodes of the main graph that read each tensor, each once, in order."""
     readers: dict[str, list[Node]] = {}
     for node in graph.nodes:
         for name in dict.fromkeys(node.inputs):
