@@ -9,7 +9,6 @@ is at the upper end, it counts as the least real element of its row and ln(512 n
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +20,10 @@ from numpy.typing import ArrayLike
 from tosajax.quant.qparams import QParams, dequantize, quantize
 from tosajax.quant.ranges.masks import REACHED
 from tosajax.quant.ranges.observers import Observer, Range, scale_and_zero_point
+from tosajax.quant.ranges.relevance import softmax_margin
 from tosajax.quant.storages import Grid
+
+_BITS = 8  # of the probabilities that masked elements are no part of
 
 
 class Masked(NamedTuple):
@@ -95,7 +97,7 @@ def _ends(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
     None of rows without a real element, nor without a masked one.
     """
     x = x if x.ndim else x[None]
-    margin = jnp.float32(math.log(512 * max(x.shape[axis], 1)))
+    margin = jnp.float32(softmax_margin(x.shape[axis], _BITS))
     is_real = jnp.isfinite(x) & ~_is_never(x)
     greatest = jnp.max(x, axis=axis, where=is_real, initial=-jnp.inf)
     least = jnp.min(x, axis=axis, where=is_real, initial=jnp.inf)
