@@ -22,6 +22,7 @@ from tosajax.progress import Progress
 from tosajax.quant.convert.converter import TABLE_STEP, table_size
 from tosajax.quant.graphs.blocks import all_tensors
 from tosajax.quant.graphs.regions import Function, evaluate
+from tosajax.quant.model import on_host
 from tosajax.quant.model.arguments import (
     Batch,
     Numbers,
@@ -210,7 +211,8 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
         check_percentile(percentile)
         share = jnp.float32(tail(percentile))
         _check_histograms(model, observed)
-    others = jitted(model, _observed_params)(observed, share)
+    others = on_host.evaluate(jitted(model, _observed_params), observed, share)
+    others = jax.tree.map(jnp.asarray, others)
     return sample_tables(model, {"values": observed.values, **others})
 
 

@@ -15,7 +15,7 @@ from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph, Node, Quantization, Tensor
 from tosajax.passes.binding import bind
 from tosajax.quant.graphs.blocks import all_nodes, in_parts
-from tosajax.quant.model import arguments
+from tosajax.quant.model import arguments, on_host
 from tosajax.quant.model.plan import Plan
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Bias, Factor, Multiplier, Params, Recipe, Scale
@@ -37,30 +37,39 @@ def freeze(model: QModel, params: Params) -> Graph:
     """The integer graph with these parameters; see `QModel.freeze`."""
     model.check(params)
     arguments.check_no_nan(params)
-    traced = jitted(model, _constants)(params)
-    constants = {name: np.asarray(payload(value)) for name, value in traced.items()}
+    made, used = on_host.evaluate(jitted(model, _constants_and_params), params)
+    constants = {name: np.asarray(payload(value)) for name, value in made.items()}
     check_factors(constants, model.plan.recipes)
-    used = fitted(model.plan, params)
     check_biases(constants, model.plan.recipes, used)
     check_rescales(model.graph, constants, model.plan.recipes, used)
     frozen = with_constants(model.frozen_form, constants, model.plan)
     warn_of_sums(frozen)
-    scales = end_quantization(frozen) | quantization(model.plan, model.graph, params)
+    scales = end_quantization(frozen) | _quantization(model, used)
     return dataclasses.replace(frozen, quantization=scales)
 
 
-def _constants(model: QModel, params: Params) -> dict[str, Any]:
-    return model.constants(params)
+def _constants_and_params(model: QModel, params: Params) -> tuple[dict[str, Any], Params]:
+    """The constants of the graph, and the parameters with the scales that its integers have."""
+    return model.constants(params), fitted(model.plan, params)
 
 
-def quantization(plan: Plan, graph: Graph, params: Params) -> dict[str, Quantization]:
+def quantization(model: QModel, params: Params) -> dict[str, Quantization]:
     """Scales, zero points and ranges of a model's integers; see `QModel.quantization`."""
-    qparams = dict(fitted(plan, params).get("qparams", {}))
-    for name, (weight, _, axes) in plan.norms.items():
+    return _quantization(model, on_host.evaluate(jitted(model, _fitted), params))
+
+
+def _fitted(model: QModel, params: Params) -> Params:
+    return fitted(model.plan, params)
+
+
+def _quantization(model: QModel, params: Params) -> dict[str, Quantization]:
+    """The quantization by parameters with the scales that integers have."""
+    qparams = dict(params.get("qparams", {}))
+    for name, (weight, _, axes) in model.plan.norms.items():
         own, factor = qparams[weight], params["norms"][name].factor
         shape = along(axes, params["values"][weight].shape)
         qparams[weight] = dataclasses.replace(own, scale=own.scale * factor.reshape(shape))
-    return quantizations(plan, qparams, graph)
+    return quantizations(model.plan, qparams, model.graph)
 
 
 def with_constants(graph: Graph, constants: Mapping[str, np.ndarray], plan: Plan) -> Graph:

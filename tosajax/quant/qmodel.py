@@ -213,7 +213,7 @@ class QModel(abc.ABC):
 
         FP8 has none, nor have tensors in the unit of a product, as biases.
         """
-        return freezing.quantization(self.plan, self.graph, params)
+        return freezing.quantization(self, params)
 
     def with_outputs(self, *names: str) -> QModel:
         """The same model with other tensors of the integer graph as its outputs.

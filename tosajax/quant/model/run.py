@@ -13,6 +13,7 @@ from jax import lax
 
 from tosajax.grad.qtensor import QTensor, tie
 from tosajax.graph import Graph, Tensor
+from tosajax.lowering.run import Amend
 from tosajax.quant.graphs.blocks import inner_tensors
 from tosajax.quant.graphs.recording import Record, no_records, recorded, times_inside
 from tosajax.quant.model import arguments
@@ -156,7 +157,10 @@ def integer_constants(model: QModel, params: Params) -> dict[str, jax.Array | QT
 
 
 def run_integers(
-    model: QModel, constants: Mapping[str, Any], *inputs: jax.Array | QTensor
+    model: QModel,
+    constants: Mapping[str, Any],
+    *inputs: jax.Array | QTensor,
+    amend: Amend | None = None,
 ) -> tuple[jax.Array | QTensor, ...]:
     """Runs the integer graph on one example, or on the graph's own batch.
 
@@ -164,8 +168,9 @@ def run_integers(
       model: the model.
       constants: the constants from `integer_constants`.
       inputs: the inputs from `input_integers`.
+      amend: (name of a tensor, its value) -> the values to read, by name; by default that value.
     """
-    return integer_program(model).run(dict(constants), {}, *inputs)[2]
+    return integer_program(model).run(dict(constants), {}, *inputs, amend=amend)[2]
 
 
 def run_integers_of_batch(

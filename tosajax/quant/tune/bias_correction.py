@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
+from tosajax.fixedpoint import _x64
 from tosajax.grad.qtensor import QTensor, tie
 from tosajax.graph import Node
 from tosajax.quant.calibration import examples
 from tosajax.quant.graphs.blocks import all_nodes
+from tosajax.quant.model import on_host
 from tosajax.quant.model.arguments import Batch
-from tosajax.quant.model.recipes import Bias, Params, corrected, with_corrections
+from tosajax.quant.model.batches import rows
+from tosajax.quant.model.norms import EXAMPLES
+from tosajax.quant.model.recipes import Bias, Params, Weight, corrected, with_corrections
 from tosajax.quant.model.room import fitted
+from tosajax.quant.model.run import input_integers, integer_constants, run_floats, run_integers
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
+from tosajax.quant.qparams import quantize
 from tosajax.quant.ranges.channels import on_last_axis
 from tosajax.report import UnsupportedError
 
@@ -27,7 +36,8 @@ def bias_correct(
 
     Convolutions and MATMULs have biases, as have ADDs of a constant to a tensor, for instance in
     a layer norm, whose own steps limit how well they correct. Each layer is measured with the
-    layers before it corrected, so that the examples run once for each layer.
+    layers before it corrected, in one run of all examples, or of as many at once as fit into
+    memory; the mean of such runs counts.
 
     Args:
       model: the model, from `prepare`.
@@ -57,11 +67,22 @@ def bias_correct(
     batches = examples(model, params, batches, allow_nan=allow_nan)
     if not model.plan.is_integer:
         raise ValueError("bias_correct is for sums of integers, and those of this model are floats")
-    for added in _corrected_biases(model):
-        error = _mean_error(model, params, added, batches)
-        moved = corrected(params, added.tensor) - error
-        params = with_corrections(params, {added.tensor: moved})
-    return params
+    added = _corrected_biases(model)
+    if not added:
+        return params
+    watched = model.with_outputs(*(each.output for each in added))
+    made = on_host.evaluate(jax.jit(functools.partial(integer_constants, model)), params)
+    constants = jax.tree.map(jnp.asarray, made)
+    run = jax.jit(functools.partial(_moved_biases, model, watched, added))
+    parts = [(run(params, constants, *part), part[0].shape[0]) for part in _parts(model, batches)]
+    total = sum(count for _, count in parts)
+    biases = {
+        name: sum(moved[name] * (count / total) for moved, count in parts) for name in parts[0][0]
+    }
+    return with_corrections(params, biases)
+
+
+_MOST_ELEMENTS = 2**27  # of the largest tensor, of all examples that run at once
 
 
 class _Added(NamedTuple):
@@ -77,6 +98,11 @@ class _Added(NamedTuple):
     output: str
     tensor: str
     recipe: Bias | None
+
+    @property
+    def label(self) -> str:
+        """The name of the sum in the integer graph, before it is rescaled where that is known."""
+        return self.output if self.recipe is None else f"{self.output}/acc"
 
 
 def _corrected_biases(model: PreparedModel) -> list[_Added]:
@@ -107,42 +133,120 @@ def _bias_of(model: PreparedModel, node: Node) -> _Added | None:
     return None
 
 
-def _mean_error(
-    model: QModel,
+def _parts(
+    model: PreparedModel, batches: Sequence[tuple[jax.Array | QTensor, ...]]
+) -> list[list[Any]]:
+    """All examples, an axis of them in front of each input, in parts that fit into memory."""
+    graph = model.float_graph
+    each = [rows(graph.input_tensors, batch) for batch in batches]
+    joined = [jax.tree.map(lambda *x: jnp.concatenate(x), *xs) for xs in zip(*each, strict=True)]
+    count = jax.tree.leaves(joined)[0].shape[0]
+    largest = max(math.prod(tensor.shape or ()) for tensor in graph.tensors.values())
+    step = min(count, max(1, _MOST_ELEMENTS // max(largest, 1)))
+    return [
+        jax.tree.map(lambda x, at=at: x[at : at + step], joined) for at in range(0, count, step)
+    ]
+
+
+def _moved_biases(
+    model: PreparedModel,
+    watched: PreparedModel,
+    added: Sequence[_Added],
     params: Params,
-    added: _Added,
-    batches: list[tuple[jax.Array | QTensor, ...]],
-) -> jax.Array:
-    """Mean error of the sum against the float graph, per channel or value of the constant."""
-    name, tensor, recipe = added
-    integers = model.with_outputs(name if recipe is None else f"{name}/acc")
-    floats = model.with_outputs(name)
+    constants: Mapping[str, Any],
+    *examples: Any,
+) -> dict[str, jax.Array]:
+    """The biases that take away the mean errors of some examples, by constant.
 
-    @jax.jit
-    def error(params: Params, *inputs: jax.Array) -> jax.Array:
-        (actual,) = integers.integers(params, *inputs)
-        (wanted,) = floats.apply(params, *inputs, mode="float")
+    Args:
+      model: the model.
+      watched: the model with the sums as its outputs.
+      added: the sums, in order.
+      params: the parameters.
+      constants: the constants of the integer graph.
+      examples: the inputs, with an axis of examples in front.
+    """
+
+    def of_example(*inputs: Any) -> dict[str, jax.Array]:
+        sums = run_floats(watched, params, *inputs)
+        wanted = dict(zip(watched.float_graph.outputs, sums, strict=True))
+        correction = _Correction(model, params, constants, wanted, added)
+        integers = input_integers(model, params, *inputs)
+        run_integers(model, constants, *integers, amend=correction)
+        return correction.biases
+
+    moved = jax.vmap(of_example, axis_name=EXAMPLES)(*examples)
+    return jax.tree.map(lambda x: x[0], moved)  # the same in each example
+
+
+class _Correction:
+    """Corrects the sums of a run, in order; the run is of one example of the axis `EXAMPLES`.
+
+    Args:
+      model, params, constants: of the run.
+      wanted: the sums in floats, by name.
+      added: the sums to correct.
+    """
+
+    def __init__(
+        self,
+        model: PreparedModel,
+        params: Params,
+        constants: Mapping[str, Any],
+        wanted: Mapping[str, jax.Array],
+        added: Sequence[_Added],
+    ) -> None:
+        self.model, self.constants, self.wanted = model, constants, wanted
+        self.params = {**params, "qparams": fitted(model.plan, params)["qparams"]}
+        self.biases: dict[str, jax.Array] = {}
+        self._added = {each.label: each for each in added}
+
+    def __call__(self, name: str, value: Any) -> dict[str, Any]:
+        """The sum of a name with its corrected bias; other values as they are."""
+        if name not in self._added:
+            return {name: value}
+        output, tensor, recipe = added = self._added[name]
+        params = self._with(self.biases)
+        error = self._mean_error(added, value)
+        moved = corrected(params, tensor) - error
+        changed = self._with({tensor: moved})
+        self.biases[tensor] = moved
         if recipe is None:
-            return _mean_by_value(
-                integers.real(params, name, actual) - wanted, params["values"][tensor]
+            real = self.model.real(params, output, value)
+            constant = Weight(tensor)
+            shift = self.model.real(changed, tensor, constant(changed)) - self.model.real(
+                params, tensor, constant(params)
             )
-        if name in model.plan.norms:  # the bias is added before its factor
-            wanted = wanted / on_last_axis(params["norms"][name].factor, wanted.ndim)
-        difference = (
-            tie(actual) * on_last_axis(recipe.scale(fitted(model.plan, params)), wanted.ndim)
-            - wanted
-        )
-        if recipe.shape is None:
-            return difference.mean(tuple(range(wanted.ndim - 1)))
-        return _mean_by_value(difference, params["values"][tensor])
+            owner = self.params["qparams"][self.model.owners[output]]
+            return {name: quantize(real + shift, owner)}
+        return {name: _with_bias(value, recipe(changed).q - recipe(params).q)}
 
-    errors = [error(params, *batch) for batch in batches]
-    return jnp.stack(errors).mean(0)
+    def _with(self, biases: Mapping[str, jax.Array]) -> Params:
+        return with_corrections(self.params, biases)
+
+    def _mean_error(self, added: _Added, value: QTensor) -> jax.Array:
+        """The mean error of a sum, by value of the constant."""
+        output, tensor, recipe = added
+        wanted, constant = self.wanted[output], self.params["values"][tensor]
+        if recipe is None:
+            difference = self.model.real(self.params, output, value) - wanted
+            return lax.pmean(_mean_by_value(difference, constant), EXAMPLES)
+        if output in self.model.plan.norms:  # the bias is added before its factor
+            wanted = wanted / on_last_axis(self.params["norms"][output].factor, wanted.ndim)
+        unit = on_last_axis(recipe.scale(self.params), wanted.ndim)
+        difference = tie(value) * unit - wanted
+        if recipe.shape is None:
+            return lax.pmean(difference.mean(tuple(range(wanted.ndim - 1))), EXAMPLES)
+        return lax.pmean(_mean_by_value(difference, constant), EXAMPLES)
+
+
+def _with_bias(acc: QTensor, more: jax.Array) -> QTensor:
+    """An accumulator, channels last, of another bias."""
+    with _x64.scope_of(acc.q.dtype):
+        return QTensor.of(acc.q + more.reshape((1,) * (acc.q.ndim - more.ndim) + more.shape))
 
 
 def _mean_by_value(difference: jax.Array, constant: jax.Array) -> jax.Array:
     """The mean of the differences that each value of a constant is added to, in its shape."""
-    if difference.ndim > constant.ndim:  # of a batch in front
-        difference = difference.mean(0)
     axes = tuple(axis for axis, size in enumerate(constant.shape) if size == 1)
     return difference.mean(axes, keepdims=True)

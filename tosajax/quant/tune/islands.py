@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Collection, Sequence
 
@@ -14,6 +15,7 @@ from tosajax.graph import Node
 from tosajax.quant.calibration import sample_tables, weight_qparams
 from tosajax.quant.convert.graphs import converted
 from tosajax.quant.graphs.blocks import all_nodes
+from tosajax.quant.model import on_host
 from tosajax.quant.model.recipes import Params, corrected
 from tosajax.quant.model.room import with_room
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
@@ -70,9 +72,15 @@ def with_rules(
     options = dataclasses.replace(model.plan.options, rules=(*model.plan.options.rules, *rules))
     graph, plan = converted(model.float_graph, model.plan.norms, options)
     changed = dataclasses.replace(model, graph=graph, plan=plan)
+    carry = jax.jit(functools.partial(_carried, model, changed))
+    qparams = jax.tree.map(jnp.asarray, on_host.evaluate(carry, params))
+    return changed, sample_tables(changed, {**params, "qparams": qparams})
+
+
+def _carried(model: PreparedModel, changed: QModel, params: Params) -> dict[str, QParams]:
+    """The QParams of all tensors of the changed model."""
     qparams = {name: _carried_qparams(model, changed, params, name) for name in changed.specs}
-    params = with_room(plan, {**params, "qparams": qparams})
-    return changed, sample_tables(changed, params)
+    return with_room(changed.plan, {**params, "qparams": qparams})["qparams"]
 
 
 def exact_pattern(name: str) -> str:
