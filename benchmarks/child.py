@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks import contenders, machine, works
 from benchmarks.layers import Network
@@ -54,18 +53,7 @@ def main(arguments: Sequence[str]) -> None:
     for contender in contenders.everyone():
         if contender.name == name:
             contender.prepare(work)()
-    print(json.dumps({"peak_mib": _peak_mib()}), flush=True)
-
-
-def _peak_mib() -> float | None:
-    """The peak memory of this process alone; Linux only."""
-    path = Path("/proc/self/status")
-    if not path.exists():
-        return None
-    fields: dict[str, Any] = dict(
-        line.split(":", 1) for line in path.read_text().splitlines() if ":" in line
-    )
-    return int(fields["VmHWM"].split()[0]) / 1024
+    print(json.dumps({"peak_mib": machine.peak_mib()}), flush=True)
 
 
 if __name__ == "__main__":

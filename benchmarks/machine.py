@@ -77,6 +77,16 @@ def version(package: str) -> str | None:
         return None
 
 
+def peak_mib() -> float | None:
+    """The peak memory of this process alone; Linux only."""
+    path = Path("/proc/self/status")
+    if not path.exists():
+        return None
+    lines = path.read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    return int(fields["VmHWM"].split()[0]) / 1024
+
+
 def limits() -> dict[str, float]:
     """Best rates measured here: operations of int8 and float32 dots, bytes copied; by second."""
     work = operators.matmul("limit", 1024, 1024, 1024)

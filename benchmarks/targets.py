@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks import machine, ours
 from benchmarks.results import Measured, Results
@@ -25,18 +25,18 @@ class Target:
 
     Args:
       name: of the number.
-      find: the number, None if it was not measured.
+      find: the number of some results, None if it was not measured.
       limit: the least, or with `at_most` the most.
       unit: of the number.
     """
 
     name: str
-    find: Callable[[Results], float | None]
+    find: Callable[[Any], float | None]
     limit: float
     unit: str = "x"
     at_most: bool = False
 
-    def judge(self, results: Results) -> Verdict:
+    def judge(self, results: Any) -> Verdict:
         found = self.find(results)
         if found is None:
             return Verdict(self, None, Status.NOT_MEASURED)

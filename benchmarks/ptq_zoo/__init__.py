@@ -1,0 +1,1 @@
+"""Post-training quantization of networks that others trained, beside other quantizers."""

@@ -1,0 +1,125 @@
+"""The results of the study as tables in Markdown, and judged by its targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.ptq_zoo.schemes import PEER, SCHEMES
+from benchmarks.targets import Target, Verdict
+
+Rows = Mapping[str, Mapping[str, Any]]
+_JUDGED = next(iter(SCHEMES))
+_LEAST_NETWORKS = 8
+
+TARGETS = (
+    Target(
+        "networks that W8A8 runs",
+        lambda rows: len(_of_scheme(rows, _JUDGED)),
+        _LEAST_NETWORKS,
+        unit="networks",
+    ),
+    Target(
+        "W8A8 against the peer, the worst network",
+        lambda rows: min(leads(rows), default=None),
+        0,
+        unit="dB",
+    ),
+    Target(
+        "W8A8 against the peer, the mean of networks",
+        lambda rows: float(np.mean(leads(rows))) if leads(rows) else None,
+        3,
+        unit="dB",
+    ),
+    Target(
+        "integers that differ from Arm's model",
+        lambda rows: mismatches(rows),
+        0,
+        unit="integers",
+        at_most=True,
+    ),
+)
+
+
+def judge(rows: Rows) -> list[Verdict]:
+    """Every target, in the order of the table."""
+    return [target.judge(rows) for target in TARGETS]
+
+
+def leads(rows: Rows) -> list[float]:
+    """How many dB W8A8 is ahead of the peer, the mean of all outputs, of each network both run."""
+    own, theirs = (_of_scheme(rows, scheme) for scheme in (_JUDGED, PEER))
+    return [
+        float(np.mean(own[name]["sqnr"]) - np.mean(theirs[name]["sqnr"]))
+        for name in own
+        if name in theirs
+    ]
+
+
+def mismatches(rows: Rows) -> int | None:
+    """The integers that differ from Arm's model, in all rows; None if none were compared."""
+    counts = [row["mismatches"] for row in rows.values() if "mismatches" in row]
+    return sum(counts) if counts else None
+
+
+def accuracy_table(rows: Rows) -> str:
+    """SQNR in dB of each output, and the share of equal answers of classifiers."""
+    schemes = _names(rows, 1)
+    lines = []
+    for network in _names(rows, 0):
+        own = [rows.get(f"{network}/{scheme}", {}) for scheme in schemes]
+        first = next((row for row in own if "conversion" in row), {})
+        cells = [network, _decibels(first.get("conversion", []))]
+        cells += [_accuracy(row) for row in own]
+        compared = [row for row in own if "mismatches" in row]
+        differ, of = (sum(row[key] for row in compared) for key in ("mismatches", "elements"))
+        lines.append([*cells, f"{differ} of {of:,}" if compared else ""])
+    return _table(["network", "conversion", *schemes, "differ from Arm"], lines)
+
+
+def time_table(rows: Rows) -> str:
+    """Seconds of each stage, and the peak memory."""
+    stages = list(dict.fromkeys(name for row in rows.values() for name in row["seconds"]))
+    lines = []
+    for name, row in rows.items():
+        seconds = [row["seconds"].get(stage) for stage in stages]
+        peak = row.get("peak_mib")
+        cells = ["" if s is None else f"{s:.1f}" for s in seconds]
+        lines.append([name, *cells, "" if peak is None else f"{peak:.0f}"])
+    return _table(["seconds", *stages, "peak MiB"], lines)
+
+
+def errors(rows: Rows) -> str:
+    """What each network did not survive."""
+    lines = [
+        [name, row.get("stage", ""), row["error"]] for name, row in rows.items() if "error" in row
+    ]
+    return _table(["failed", "stage", "error"], lines) if lines else ""
+
+
+def _of_scheme(rows: Rows, scheme: str) -> dict[str, Mapping[str, Any]]:
+    """Rows with accuracies by network."""
+    pairs = ((name.rsplit("/", 1), row) for name, row in rows.items() if "sqnr" in row)
+    return {network: row for (network, own), row in pairs if own == scheme}
+
+
+def _names(rows: Rows, at: int) -> list[str]:
+    return list(dict.fromkeys(name.rsplit("/", 1)[at] for name in rows))
+
+
+def _accuracy(row: Mapping[str, Any]) -> str:
+    if "sqnr" not in row:
+        return f"failed: {row['stage']}" if "error" in row else ""
+    answers = f", argmax {100 * row['agreement']:.1f} %" if "agreement" in row else ""
+    return f"{_decibels(row['sqnr'])}{answers}"
+
+
+def _decibels(values: Sequence[float]) -> str:
+    return " / ".join(f"{value:.1f}" for value in values)
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)

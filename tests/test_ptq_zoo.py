@@ -1,0 +1,220 @@
+"""The study of quantized networks: its measure, its judgement, and results that grow."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from paths import ROOT
+
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import targets
+from benchmarks.ptq_zoo import __main__ as command
+from benchmarks.ptq_zoo import inputs, metrics, networks, ours, report, study, worker
+from benchmarks.ptq_zoo.networks import NETWORKS
+from benchmarks.ptq_zoo.row import Row
+from benchmarks.ptq_zoo.schemes import PEER, SCHEMES
+from tosajax import Builder, DType, reference_model
+
+EXAMPLES = np.random.default_rng(0).uniform(-1, 1, (32, 1, 1, 6)).astype(np.float32)
+
+
+def _graph():
+    """A convolution of single pixels and a tanh."""
+    b = Builder()
+    x = b.input("x", DType.FP32, (1, 1, 1, 6))
+    weight = b.const(np.random.default_rng(1).normal(size=(4, 1, 1, 6)), DType.FP32, name="weight")
+    zero = b.const([0], DType.FP32)
+    sizes = {"pad": [0] * 4, "stride": [1, 1], "dilation": [1, 1], "acc_type": DType.FP32}
+    product = b.op("CONV2D", x, weight, b.const(np.ones(4), DType.FP32), zero, zero, **sizes)
+    return b.graph([b.op("TANH", product, name="y")])
+
+
+@pytest.mark.parametrize(
+    ("actual", "decibels"),
+    [([1, 2], metrics.MOST), ([1, 1], 10 * np.log10(5)), ([0, 0], 0), ([np.nan, 2], -metrics.MOST)],
+)
+def test_sqnr(actual, decibels):
+    assert metrics.sqnr(np.array([1, 2]), np.array(actual)) == pytest.approx(decibels)
+
+
+def test_sqnr_of_a_network_that_gives_zeros_counts_any_noise():
+    assert metrics.sqnr(np.zeros(2), np.array([0, 1e-9])) == -metrics.MOST
+
+
+def test_sqnr_asks_for_as_many_values():
+    with pytest.raises(ValueError, match="3 values, expected 2"):
+        metrics.sqnr(np.zeros(2), np.zeros(3))
+
+
+def test_agreement_is_of_rows():
+    expected = np.array([[[1, 2], [4, 3]], [[5, 6], [8, 7]]])
+    actual = np.array([[[0, 9], [9, 0]], [[9, 0], [9, 0]]])
+    assert metrics.agreement(expected, actual) == 0.75
+
+
+@pytest.mark.parametrize("every_tensor", [False, True])
+def test_a_graph_is_measured(tmp_path, every_tensor):
+    compared = 2 if reference_model.is_installed() else 0
+    path = tmp_path / "row.json"
+    row, halves = Row(path), np.split(EXAMPLES, 2)
+    floats, outputs = ours.measure(
+        row, _graph(), SCHEMES["d"], *halves, compared=compared, every_tensor=every_tensor
+    )
+    row.end()
+    values = json.loads(path.read_text())
+    assert "stage" not in values
+    assert values["sqnr"] == pytest.approx(metrics.sqnrs(floats, outputs))
+    assert 25 < values["sqnr"][0] < 70
+    stages = {"float", "prepare", "calibrate", "freeze", "compile", "run"}
+    assert stages <= set(values["seconds"])
+    if compared:
+        assert values["mismatches"] == 0
+        assert (values["elements"] > 2 * 4) if every_tensor else values["elements"] == 2 * 4
+
+
+def test_integers_that_differ_are_counted():
+    if not reference_model.is_installed():
+        pytest.skip("Arm's model is not installed")
+    model = SCHEMES["d"].prepare(_graph())
+    frozen = model.freeze(ours.quant.calibrate(model, [EXAMPLES]))
+    (integers,) = frozen.quantized(EXAMPLES[:2], clip=True)
+    (y,) = (np.array(y) for y in ours.tosajax.compile(frozen, batch=2)(integers))
+    y.flat[[1, 5]] += 1
+    counts = ours.equality(frozen, integers, {frozen.outputs[0]: y})
+    assert counts == {"elements": 8, "mismatches": 2}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "weight", "act"),
+    [
+        ("d", DType.INT8, DType.INT8),
+        ("a16", DType.INT8, DType.INT16),
+        ("w4", DType.INT4, DType.INT8),
+    ],
+)
+def test_schemes_give_the_types_of_their_names(scheme, weight, act):
+    specs = SCHEMES[scheme].prepare(_graph()).specs
+    assert (specs["weight"].dtype, specs["y"].dtype) == (weight, act)
+
+
+def test_results_grow_and_are_gone_on_from(tmp_path):
+    path = tmp_path / "results.json"
+    study.Results(path).add("a", "d", {"seconds": {}, "sqnr": [30.0]})
+    study.Results(path).add("b", "d", {"seconds": {}, "error": "ValueError: no"})
+    results = study.Results(path)
+    assert list(results.rows) == ["a/d", "b/d"]
+    assert results.missing(["a", "b"], ["d", "w4"]) == [("a", "w4"), ("b", "w4")]
+    assert results.missing(["a", "b"], ["d"], retry=True) == [("b", "d")]
+    assert study.Results(path, resume=False).rows == {}
+
+
+def test_a_failure_is_recorded_with_its_stage(tmp_path, monkeypatch):
+    path = tmp_path / "row.json"
+
+    def refuse(*_):
+        raise ValueError("\n  no such operator\nmore")
+
+    monkeypatch.setattr(worker, "fetch", refuse)
+    worker.main(["magika", "d", str(path), "--cache", str(tmp_path)])
+    row = json.loads(path.read_text())
+    assert (row["stage"], row["error"]) == ("convert", "ValueError: no such operator")
+
+
+_CHILD = """
+import pathlib, sys, time
+pathlib.Path(sys.argv[-1]).write_text('{"seconds": {"load": 1}, "stage": "freeze"}')
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        ("time.sleep(60)", "no result within 1 s"),
+        ("sys.exit(3)", "the process ended with status 3"),
+    ],
+)
+def test_a_process_that_is_ended_leaves_its_stages(end, error):
+    row = study.measured([sys.executable, "-c", _CHILD + end], limit=1)
+    assert row["total_seconds"] < 30
+    assert row.items() >= {"seconds": {"load": 1}, "stage": "freeze", "error": error}.items()
+
+
+def test_only_what_is_missing_is_measured(tmp_path, monkeypatch, capsys):
+    path, started = tmp_path / "results.json", []
+
+    def measured(arguments, limit):
+        started.append((*arguments[-2:], limit))
+        return {"seconds": {"load": 1.5}, "sqnr": [30.0], "total_seconds": 2.0}
+
+    monkeypatch.setattr(command, "measured", measured)
+    arguments = ["--json", str(path), "--only", "magika", "--limit", "7", "--schemes"]
+    assert command.main([*arguments, "d"]) == 0
+    assert command.main([*arguments, "d", "w4", "--check"]) == 1
+    assert started == [("magika", "d", 7.0), ("magika", "w4", 7.0)]
+    assert "| magika |  | 30.0 | 30.0 |  |" in capsys.readouterr().out
+
+
+def _rows(own, theirs, mismatches=0):
+    """Rows of networks with these accuracies of W8A8 and of the peer."""
+    rows = {}
+    for n, (a, b) in enumerate(zip(own, theirs, strict=True)):
+        rows[f"net{n}/d"] = {"seconds": {}, "sqnr": a, "mismatches": mismatches, "elements": 9}
+        rows[f"net{n}/{PEER}"] = {"seconds": {}, "sqnr": b}
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "status"),
+    [
+        (_rows([[30.0, 40.0]] * 8, [[32.0, 31.0]] * 8), 0),
+        (_rows([[30.0]] * 7, [[20.0]] * 7), 1),
+        (_rows([[30.0]] * 8, [[20.0]] * 7 + [[30.1]]), 1),
+        (_rows([[30.0]] * 8, [[27.1]] * 8), 1),
+        (_rows([[30.0]] * 8, [[20.0]] * 8, mismatches=1), 1),
+        ({name: r for name, r in _rows([[30.0]] * 8, [[20.0]] * 8).items() if "/d" in name}, 2),
+    ],
+    ids=["reached", "few networks", "one behind", "mean", "mismatches", "no peer"],
+)
+def test_targets(rows, status):
+    assert targets.exit_status(report.judge(rows)) == status
+
+
+def test_tables_show_what_failed():
+    rows = _rows([[30.0, 40.0]], [[20.0, 21.0]])
+    rows["net0/d"] |= {"conversion": [99.0], "agreement": 0.875, "peak_mib": 300.4}
+    rows["net0/d"]["seconds"] = {"load": 1.25}
+    rows["net1/d"] = {"seconds": {}, "stage": "prepare", "error": "UnsupportedError: no"}
+    assert report.accuracy_table(rows).splitlines()[2:] == [
+        "| net0 | 99.0 | 30.0 / 40.0, argmax 87.5 % | 20.0 / 21.0 | 0 of 9 |",
+        "| net1 |  | failed: prepare |  |  |",
+    ]
+    assert "| net0/d | 1.2 | 300 |" in report.time_table(rows)
+    assert "| net1/d | prepare | UnsupportedError: no |" in report.errors(rows)
+
+
+def test_features_of_files_are_their_ends():
+    features = inputs.magika_features(b"  ab c\n")
+    assert features[:5].tolist() == [97, 98, 32, 99, 10]
+    assert features[-6:].tolist() == [32, 32, 97, 98, 32, 99]
+    assert (features[5:-6] == 256).all()
+    long = inputs.magika_features(bytes(range(65, 90)) * 400)
+    assert (long != 256).all()
+
+
+def test_a_folder_of_files_needs_no_download(tmp_path):
+    network = NETWORKS["hand_recrop"]
+    (tmp_path / "hand_recrop.tflite").write_bytes(b"content")
+    assert networks.fetch(network, tmp_path / "cache", tmp_path) == b"content"
+
+
+def test_a_wheel_is_read_from_the_cache(tmp_path):
+    network = NETWORKS["magika"]
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    with networks.zipfile.ZipFile(folder / "magika-1.0.3-py3-none-any.whl", "w") as archive:
+        archive.writestr(network.path, b"content")
+    assert networks.fetch(network, tmp_path, None) == b"content"
