@@ -99,5 +99,6 @@ def _run(command: str, *arguments: str | Path) -> None:
     words = [str(program), *map(str, arguments)]
     result = subprocess.run(words, capture_output=True, text=True)
     if result.returncode:
-        lines = [line for line in result.stderr.splitlines() if "error:" in line]
-        raise ConversionError(f"{command}: {(lines or [result.stderr[-300:]])[0]}")
+        told = [line.partition("error: ")[2] for line in result.stderr.splitlines()]
+        first = next(filter(None, told), result.stderr[-300:].strip())
+        raise ConversionError(f"{command}: {first}")
