@@ -28,7 +28,8 @@ _WORDS = [
     *("1999", "42", "3.14", "$12.50", "OPEN", "CLOSED", "EXIT", "Push", "Pull", "Thank", "you"),
 ]
 _FONTS = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSerif", "DejaVuSansMono", "STIXGeneral", "cmr10")
-_IMAGENET_MEAN, _IMAGENET_STD = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
+_IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
+_IMAGENET_STD = np.array([0.229, 0.224, 0.225], np.float32)
 # Magika reads this many bytes at each end, after stripping a block of each, and pads with 256.
 _END, _BLOCK, _PADDING = 1024, 4096, 256
 
@@ -91,9 +92,10 @@ def _pages(rng: np.random.Generator, shape: Sequence[int], count: int) -> np.nda
 def _files(rng: np.random.Generator, shape: Sequence[int], count: int) -> np.ndarray:
     """Both ends of files of this Python's libraries, as many kinds of files as there are."""
     groups = list(_library_files().values())
-    rng.shuffle(groups)
-    chosen = [rng.choice(np.array(groups[n % len(groups)], object)) for n in range(count)]
-    return np.stack([magika_features(path.read_bytes()) for path in chosen])
+    order = [int(n) for n in rng.permutation(len(groups))]
+    chosen = [groups[order[n % len(groups)]] for n in range(count)]
+    paths = [group[int(rng.integers(len(group)))] for group in chosen]
+    return np.stack([magika_features(path.read_bytes()) for path in paths])
 
 
 def _speech(rng: np.random.Generator, shape: Sequence[int], count: int) -> np.ndarray:

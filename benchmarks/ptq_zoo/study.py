@@ -77,6 +77,8 @@ def measured(command: Sequence[str], limit: float) -> dict[str, Any]:
                 error = f"the process ended with status {process.returncode}"
         except subprocess.TimeoutExpired:
             error = f"no result within {limit:g} s"
-        row = json.loads(path.read_text()) if path.exists() else {"seconds": {}}
+        row: dict[str, Any] = {"seconds": {}}
+        if path.exists():
+            row = json.loads(path.read_text())
         row["total_seconds"] = round(time.perf_counter() - started, 1)
         return row if error is None else {**row, "error": error}
