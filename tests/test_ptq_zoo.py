@@ -116,12 +116,15 @@ def test_a_failure_is_recorded_with_its_stage(tmp_path, monkeypatch):
     path = tmp_path / "row.json"
 
     def refuse(*_):
-        raise ValueError("\n  no such operator\nmore")
+        raise ValueError(f"\n  {tmp_path}/magika/model.mlir: no such operator\nmore")
 
     monkeypatch.setattr(worker, "fetch", refuse)
     worker.main(["magika", "d", str(path), "--cache", str(tmp_path)])
     row = json.loads(path.read_text())
-    assert (row["stage"], row["error"]) == ("convert", "ValueError: no such operator")
+    assert (row["stage"], row["error"]) == (
+        "convert",
+        "ValueError: magika/model.mlir: no such operator",
+    )
 
 
 _CHILD = """

@@ -33,12 +33,13 @@ class Row:
         self.values["seconds"][name] = round(time.perf_counter() - started, 2)
         self.values["peak_mib"] = machine.peak_mib()
 
-    def end(self, error: Exception | None = None) -> None:
-        """Writes the row with its error, or without a stage if it is whole."""
+    def end(self, error: Exception | None = None, folder: Path | None = None) -> None:
+        """Writes the row, whole or with its error, from which the folder of files is left out."""
         if error is None:
             del self.values["stage"]
         else:
-            self.values["error"] = f"{type(error).__name__}: {_sentence(error)}"
+            sentence = _sentence(error).replace(f"{folder}/", "")
+            self.values["error"] = f"{type(error).__name__}: {sentence}"
         write_json(self._path, self.values)
 
 

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _measure(row, options)
     except Exception as error:
-        row.end(error)
+        row.end(error, options.cache)
     else:
         row.end()
 
