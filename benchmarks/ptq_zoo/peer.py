@@ -60,24 +60,16 @@ def _quantize_onnx(source: Path, target: Path, calibration: np.ndarray) -> None:
         def get_next(self) -> Any:
             return next(({name: x[None]} for x in self._rows), None)
 
-    def quantize(**options: Any) -> None:
-        quantization.quantize_static(
-            source,
-            target,
-            Reader(),
-            quant_format=quantization.QuantFormat.QDQ,
-            per_channel=True,
-            weight_type=quantization.QuantType.QInt8,
-            activation_type=quantization.QuantType.QInt8,
-            calibrate_method=quantization.CalibrationMethod.MinMax,
-            extra_options=options,
-        )
-
-    try:
-        quantize()
-    except ValueError:
-        # onnxruntime 1.32 cannot widen weights of Gemm per channel to make room for their bias.
-        quantize(QDQDisableWeightAdjustForInt32Bias=True)
+    quantization.quantize_static(
+        source,
+        target,
+        Reader(),
+        quant_format=quantization.QuantFormat.QDQ,
+        per_channel=True,
+        weight_type=quantization.QuantType.QInt8,
+        activation_type=quantization.QuantType.QInt8,
+        calibrate_method=quantization.CalibrationMethod.MinMax,
+    )
 
 
 def _tflite_call(path: Path) -> Callable[[np.ndarray], _Outputs]:
