@@ -186,6 +186,13 @@ def test_targets(rows, status):
     assert targets.exit_status(report.judge(rows)) == status
 
 
+def test_a_network_that_was_converted_wrongly_does_not_count():
+    rows = _rows([[30.0]] * 2, [[20.0], [40.0]])
+    rows["net0/d"]["conversion"] = [99.0, 60.0]
+    rows["net1/d"]["conversion"] = [99.0, 59.0]
+    assert report.leads(rows) == [10.0]
+
+
 def test_tables_show_what_failed():
     rows = _rows([[30.0, 40.0]], [[20.0, 21.0]])
     rows["net0/d"] |= {"conversion": [99.0], "agreement": 0.875, "peak_mib": 300.4}
