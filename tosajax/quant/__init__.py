@@ -57,6 +57,7 @@ from tosajax.quant.training.losses import distillation, squared_difference
 from tosajax.quant.training.schedule import Schedule
 from tosajax.quant.training.state import Fit, FitRow, FitState
 from tosajax.quant.training.steps import RelativeState, project, relative
+from tosajax.quant.tune.automatic import Auto, Budget, Remedy, auto
 from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.bits import allocate_bits, mean_bits, pareto, with_bits
 from tosajax.quant.tune.equalization import equalize, smooth
@@ -70,8 +71,10 @@ from tosajax.quant.tune.sensitivities import sensitivity
 from tosajax.quant.tune.statistics import estimate_norms
 
 __all__ = [
+    "Auto",
     "BitChoice",
     "BitExactReport",
+    "Budget",
     "Comparison",
     "Fit",
     "FitRow",
@@ -90,12 +93,14 @@ __all__ = [
     "QSpec",
     "QuantReport",
     "RelativeState",
+    "Remedy",
     "Rescue",
     "Row",
     "Rule",
     "Schedule",
     "Storage",
     "allocate_bits",
+    "auto",
     "bias_correct",
     "calibrate",
     "check_bit_exact",

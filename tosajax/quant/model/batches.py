@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Tensor
@@ -53,6 +54,14 @@ def rows(
     """
     batched = _batched(tensors, inputs)
     return jax.tree.map(lambda x: x[None], list(inputs)) if batched is None else batched
+
+
+def joined_rows(
+    tensors: Sequence[Tensor], batches: Sequence[Sequence[jax.Array | QTensor]]
+) -> list[Any]:
+    """All examples of some batches, with one axis of examples in front of each input."""
+    each = [rows(tensors, batch) for batch in batches]
+    return [jax.tree.map(lambda *x: jnp.concatenate(x), *xs) for xs in zip(*each, strict=True)]
 
 
 def as_given(outputs: _T, tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]) -> _T:

@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
 from jax.extend import core
 
+from tosajax.fixedpoint import _x64
 from tosajax.from_jax.callees import callee
 
 
@@ -35,6 +37,13 @@ def evaluate(function: Any, *arguments: Any) -> Any:
     with np.errstate(all="ignore"):
         results = _results(traced.jaxpr, leaves, [True] * len(traced.jaxpr.jaxpr.outvars))
     return jax.tree.unflatten(traced.out_tree, results)
+
+
+def on_device(arrays: Any) -> Any:
+    """A pytree of NumPy arrays as JAX arrays, with all their bits."""
+    return jax.tree.map(
+        lambda x: _x64.from_numpy(x) if x.dtype == np.int64 else jnp.asarray(x), arrays
+    )
 
 
 def _results(

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from tosajax.graph import Graph
+from tosajax import spec
+from tosajax.graph import Graph, Node
 from tosajax.quant.graphs.blocks import all_nodes, all_tensors, graph_keys
 from tosajax.quant.model.plan import Plan
 
@@ -48,6 +49,35 @@ def cuts(model: PreparedModel) -> list[str]:
     """
     ours = set(_cuts(model.graph))
     return [name for name in _cuts(model.float_graph) if name in ours and name in model.owners]
+
+
+def heads(model: PreparedModel) -> tuple[str, ...]:
+    """The tensors that outputs are elementwise functions and softmaxes of: logits, for instance.
+
+    One for each output: the first after its last product or pool that all of it depends on alone,
+    where there is such an activation outside of loops and branches; else the output itself. Noise
+    before a softmax is more even: after it, that of the few examples between two classes decides.
+    """
+    return tuple(dict.fromkeys(_head(model, output) for output in model.float_graph.outputs))
+
+
+def _head(model: PreparedModel, output: str) -> str:
+    graph, head = model.float_graph, output
+    names = _dependencies(graph, (), (output,))
+    nodes = tuple(node for node in graph.nodes if not names.isdisjoint(node.outputs))
+    part = dataclasses.replace(graph, nodes=nodes, outputs=(output,))
+    for name in reversed(_cuts(part)):
+        after = _dependencies(graph, (name,), (output,)) - {name}
+        if any(_ends_head(node) for node in nodes if not after.isdisjoint(node.outputs)):
+            break
+        if name in model.outer_activations and name in model.owners:
+            head = name
+    return head
+
+
+def _ends_head(node: Node) -> bool:
+    operator = spec.OPERATORS[node.op]
+    return operator.is_product or operator.chapter in ("pool", "control_flow")
 
 
 def _cuts(graph: Graph) -> list[str]:

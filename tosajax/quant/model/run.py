@@ -16,14 +16,21 @@ from tosajax.graph import Graph, Tensor
 from tosajax.lowering.run import Amend
 from tosajax.quant.graphs.blocks import inner_tensors
 from tosajax.quant.graphs.recording import Record, no_records, recorded, times_inside
-from tosajax.quant.model import arguments
+from tosajax.quant.model import arguments, on_host
 from tosajax.quant.model.arguments import Input
 from tosajax.quant.model.batches import on_batch, on_examples
 from tosajax.quant.model.norms import BatchNorms, Norms, shifted
 from tosajax.quant.model.params import held_biases, recipe_constants, without_fixed_gradients
 from tosajax.quant.model.plan import Plan
-from tosajax.quant.model.programs import float_program, integer_program, once, sources, step_program
-from tosajax.quant.model.recipes import Bias, Params, corrected
+from tosajax.quant.model.programs import (
+    float_program,
+    integer_program,
+    jitted,
+    once,
+    sources,
+    step_program,
+)
+from tosajax.quant.model.recipes import Bias, Params, ZeroPoint, corrected
 from tosajax.quant.model.room import fitted, fitted_qparams
 from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
 from tosajax.quant.ranges.channels import along, on_last_axis
@@ -154,6 +161,44 @@ def integer_constants(model: QModel, params: Params) -> dict[str, jax.Array | QT
         **integer_program(model).constants,
         **recipe_constants(model.plan, fitted(model.plan, params)),
     }
+
+
+def computed_constants(model: QModel, params: Params) -> dict[str, Any]:
+    """The constants of the integer graph that depend on parameters, computed on the host.
+
+    As an argument of a program they spare it the recipes: it compiles faster, and serves all
+    parameters. `with_computed` completes them.
+    """
+    return on_host.on_device(on_host.evaluate(jitted(model, _varying_constants), params))
+
+
+def _varying_constants(model: QModel, params: Params) -> dict[str, Any]:
+    constants = recipe_constants(model.plan, fitted(model.plan, params))
+    return {name: constants[name] for name in constants.keys() - _zeros(model, params).keys()}
+
+
+def _zeros(model: QModel, params: Params) -> dict[str, QTensor]:
+    """The zero points of symmetric tensors, whose kernels see that they are 0."""
+    recipes = model.plan.recipes.items()
+    points = {name: recipe for name, recipe in recipes if isinstance(recipe, ZeroPoint)}
+    qparams = params["qparams"] if points else {}
+    return {n: recipe(params) for n, recipe in points.items() if qparams[recipe.tensor].symmetric}
+
+
+def with_computed(
+    model: QModel, params: Params, computed: Mapping[str, Any]
+) -> dict[str, jax.Array | QTensor]:
+    """All constants of the integer graph by name, of which some have been computed."""
+    return {**integer_program(model).constants, **_zeros(model, params), **computed}
+
+
+def exact_of_constants(
+    model: QModel, params: Params, computed: Mapping[str, Any], *inputs: jax.Array | QTensor
+) -> tuple[jax.Array, ...]:
+    """The outputs of `exact`, given `computed_constants`."""
+    run = functools.partial(run_integers, model, with_computed(model, params, computed))
+    integers = on_batch(run, model.graph.input_tensors, input_integers(model, params, *inputs))
+    return real_outputs(model.plan, model.graph, params, integers)
 
 
 def run_integers(

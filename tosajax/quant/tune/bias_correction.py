@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 
 from tosajax.fixedpoint import _x64
@@ -16,13 +15,18 @@ from tosajax.grad.qtensor import QTensor, tie
 from tosajax.graph import Node
 from tosajax.quant.calibration import examples
 from tosajax.quant.graphs.blocks import all_nodes
-from tosajax.quant.model import on_host
 from tosajax.quant.model.arguments import Batch
-from tosajax.quant.model.batches import rows
+from tosajax.quant.model.batches import joined_rows
 from tosajax.quant.model.norms import EXAMPLES
 from tosajax.quant.model.recipes import Bias, Params, Weight, corrected, with_corrections
 from tosajax.quant.model.room import fitted
-from tosajax.quant.model.run import input_integers, integer_constants, run_floats, run_integers
+from tosajax.quant.model.run import (
+    computed_constants,
+    input_integers,
+    run_floats,
+    run_integers,
+    with_computed,
+)
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.qparams import quantize
 from tosajax.quant.ranges.channels import on_last_axis
@@ -71,10 +75,9 @@ def bias_correct(
     if not added:
         return params
     watched = model.with_outputs(*(each.output for each in added))
-    made = on_host.evaluate(jax.jit(functools.partial(integer_constants, model)), params)
-    constants = jax.tree.map(jnp.asarray, made)
+    computed = computed_constants(model, params)
     run = jax.jit(functools.partial(_moved_biases, model, watched, added))
-    parts = [(run(params, constants, *part), part[0].shape[0]) for part in _parts(model, batches)]
+    parts = [(run(params, computed, *part), part[0].shape[0]) for part in _parts(model, batches)]
     total = sum(count for _, count in parts)
     biases = {
         name: sum(moved[name] * (count / total) for moved, count in parts) for name in parts[0][0]
@@ -138,8 +141,7 @@ def _parts(
 ) -> list[list[Any]]:
     """All examples, an axis of them in front of each input, in parts that fit into memory."""
     graph = model.float_graph
-    each = [rows(graph.input_tensors, batch) for batch in batches]
-    joined = [jax.tree.map(lambda *x: jnp.concatenate(x), *xs) for xs in zip(*each, strict=True)]
+    joined = joined_rows(graph.input_tensors, batches)
     count = jax.tree.leaves(joined)[0].shape[0]
     largest = max(math.prod(tensor.shape or ()) for tensor in graph.tensors.values())
     step = min(count, max(1, _MOST_ELEMENTS // max(largest, 1)))
@@ -153,7 +155,7 @@ def _moved_biases(
     watched: PreparedModel,
     added: Sequence[_Added],
     params: Params,
-    constants: Mapping[str, Any],
+    computed: Mapping[str, Any],
     *examples: Any,
 ) -> dict[str, jax.Array]:
     """The biases that take away the mean errors of some examples, by constant.
@@ -163,14 +165,15 @@ def _moved_biases(
       watched: the model with the sums as its outputs.
       added: the sums, in order.
       params: the parameters.
-      constants: the constants of the integer graph.
+      computed: the constants of the integer graph, from `computed_constants`.
       examples: the inputs, with an axis of examples in front.
     """
 
     def of_example(*inputs: Any) -> dict[str, jax.Array]:
         sums = run_floats(watched, params, *inputs)
         wanted = dict(zip(watched.float_graph.outputs, sums, strict=True))
-        correction = _Correction(model, params, constants, wanted, added)
+        correction = _Correction(model, params, wanted, added)
+        constants = with_computed(model, params, computed)
         integers = input_integers(model, params, *inputs)
         run_integers(model, constants, *integers, amend=correction)
         return correction.biases
@@ -183,7 +186,7 @@ class _Correction:
     """Corrects the sums of a run, in order; the run is of one example of the axis `EXAMPLES`.
 
     Args:
-      model, params, constants: of the run.
+      model, params: of the run.
       wanted: the sums in floats, by name.
       added: the sums to correct.
     """
@@ -192,11 +195,10 @@ class _Correction:
         self,
         model: PreparedModel,
         params: Params,
-        constants: Mapping[str, Any],
         wanted: Mapping[str, jax.Array],
         added: Sequence[_Added],
     ) -> None:
-        self.model, self.constants, self.wanted = model, constants, wanted
+        self.model, self.wanted = model, wanted
         self.params = {**params, "qparams": fitted(model.plan, params)["qparams"]}
         self.biases: dict[str, jax.Array] = {}
         self._added = {each.label: each for each in added}

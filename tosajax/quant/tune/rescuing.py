@@ -128,7 +128,7 @@ def rescue(
     message = "rescue of a model that is not of integers from a float graph"
     model = prepared(model, message, of_integers=True)
     model.check(params)
-    names = _candidates(model, names)
+    names = lift_candidates(model, names)
     inputs = real_examples(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
     loss = from_float(model, params, inputs) if loss is None else of_outputs(loss)
     measure = functools.partial(_exact_loss, inputs=inputs, loss=loss)
@@ -137,13 +137,14 @@ def rescue(
         return Rescue(model, params, (), len(names), before, before)
     with Progress(len(names), progress, unit="tensor") as bar:
         bar.step("compiling")
-        simulated = _simulation(model, params, inputs, loss, names)
+        simulated = lifted_loss(model, params, inputs, loss, names)
         order = _order_by_gain(simulated, len(names), bar)
         chosen = _smallest_set(simulated, order, budget)
         return _verified(model, params, names, order, chosen, before, budget, measure, bar)
 
 
-def _candidates(model: QModel, names: Sequence[str] | None) -> list[str]:
+def lift_candidates(model: QModel, names: Sequence[str] | None) -> list[str]:
+    """The INT8 activations with these names; by default all but the inputs and outputs."""
     narrow = [n for n in model.activations if model.specs[n].dtype is DType.INT8]
     if names is None:
         ends = {model.owners.get(name) for name in (*model.graph.inputs, *model.graph.outputs)}
@@ -166,7 +167,7 @@ def _exact_loss(model: QModel, params: Params, *, inputs: tuple[Any, ...], loss:
 _Simulated = Callable[[Sequence[int]], float]
 
 
-def _simulation(
+def lifted_loss(
     model: QModel, params: Params, inputs: tuple[Any, ...], loss: Loss, names: Sequence[str]
 ) -> _Simulated:
     """The loss with fake quantization where the tensors at some places of `names` are lifted."""
@@ -233,7 +234,7 @@ def _verified(
     while True:
         bar.step(f"{len(places)} lifted")
         lifted = tuple(names[place] for place in order if place in places)
-        lifted_model, own = with_rules(model, params, _rules(model, lifted))
+        lifted_model, own = with_rules(model, params, lift_rules(model, lifted))
         after = measure(lifted_model, own)
         best = min(
             Rescue(lifted_model, own, lifted, len(names), before, after),
@@ -254,7 +255,7 @@ def _verified(
         more *= 2
 
 
-def _rules(model: PreparedModel, lifted: Sequence[str]) -> list[Rule]:
+def lift_rules(model: PreparedModel, lifted: Sequence[str]) -> list[Rule]:
     """The rules for INT16 tensors, and for the weights beside them."""
     rules = [rule(exact_pattern(name), act=QSpec("i16")) for name in lifted]
     for name in weights_beside(model, lifted):

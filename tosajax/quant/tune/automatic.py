@@ -1,0 +1,416 @@
+"""auto: from a float graph to integers that ship, in one call."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from tosajax import html
+from tosajax.arguments.types import check_type
+from tosajax.graph import Graph
+from tosajax.progress import Progress
+from tosajax.quant.calibration import calibrate, real_batches
+from tosajax.quant.model.arguments import Batch, Input, real_examples
+from tosajax.quant.model.batches import joined_rows
+from tosajax.quant.model.parts import heads
+from tosajax.quant.model.programs import jitted
+from tosajax.quant.model.recipes import Params
+from tosajax.quant.model.run import computed_constants, exact_of_constants
+from tosajax.quant.preparation import prepare
+from tosajax.quant.qmodel import PreparedModel
+from tosajax.quant.spec import Rule
+from tosajax.quant.tune.bias_correction import bias_correct
+from tosajax.quant.tune.equalization import equalize, smooth
+from tosajax.quant.tune.gptq import gptq
+from tosajax.quant.tune.lifts import Lifts, lift_some
+from tosajax.quant.tune.range_choice import RangeChoice
+
+_MOST_EXAMPLES = 32  # that one run measures
+_GAIN = 0.99  # of the noise that a remedy must leave at most, to be worth keeping
+_WORSE = 1.05  # of the noise on held-back examples, which are few
+
+# Runs the integers on a batch of real inputs, and returns real outputs.
+Predict = Callable[..., tuple[jax.Array, ...]]
+# Of a `Predict`; the greater, the better.
+Metric = Callable[[Predict], float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """What `auto` may spend.
+
+    Args:
+      seconds: of the search; it begins no remedy after them.
+      wide_macs: the share of multiply-accumulates that may read INT16 where the rules ask for
+        INT8, in [0, 1].
+
+    Raises:
+      ValueError: one of them is out of range.
+
+    Example:
+      >>> from tosajax import quant
+      >>> quant.Budget(seconds=60)
+      Budget(seconds=60, wide_macs=0.1)
+    """
+
+    seconds: float = 600.0
+    wide_macs: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise ValueError(f"seconds is {self.seconds}, expected a positive number")
+        if not 0 <= self.wide_macs <= 1:
+            raise ValueError(f"wide_macs is {self.wide_macs}, expected a number in [0, 1]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Remedy:
+    """One remedy that `auto` tried.
+
+    Args:
+      name: what was done.
+      seconds: that it took.
+      sqnr: signal to quantization noise with it, in dB, on examples that it was chosen by; of the
+        outputs, before a final softmax or other elementwise functions.
+      held_back: the same on other examples.
+      score: the user's metric; None without one.
+      is_kept: whether the result has it.
+      note: details, as how many tensors changed; or the error that it raised.
+
+    Example:
+      >>> from tosajax import quant
+      >>> quant.Remedy("equalize", 2.5, sqnr=31.2, held_back=30.8, score=None, is_kept=True).name
+      'equalize'
+    """
+
+    name: str
+    seconds: float
+    sqnr: float
+    held_back: float
+    score: float | None
+    is_kept: bool
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Auto:
+    """The result of `auto`.
+
+    Args:
+      model: the model; with `params` it can be trained, reported on and tuned further.
+      params: its parameters.
+      graph: the frozen graph, to save and to ship.
+      remedies: all that was tried, the defaults first.
+      outputs: the SQNR of each output in dB on held-back examples: by defaults, and now.
+      lifted: the tensors in INT16 where the rules ask for INT8.
+      wide_macs: the share of multiply-accumulates that read them.
+      left: tensors whose lift to INT16 would still help most, with the SQNR that it would give.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1], [2, 0.5]])
+      >>> result = quant.auto(lambda x: x @ w, [example], example_args=[example])
+      >>> result.remedies[0].name, result.lifted
+      ('defaults', ())
+    """
+
+    model: PreparedModel
+    params: Params
+    graph: Graph
+    remedies: tuple[Remedy, ...]
+    outputs: dict[str, tuple[float, float]]
+    lifted: tuple[str, ...] = ()
+    wide_macs: float = 0.0
+    left: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Auto({', '.join(f'{label} {value}' for label, value in self._summary())})"
+
+    def __str__(self) -> str:
+        """The result, the remedies in the order of trial, the outputs, and what is left."""
+        lines = [repr(self), f"{'remedy':28} {'seconds':>8} {'SQNR':>7} {'held back':>10}  kept"]
+        for r in self.remedies:
+            score = "" if r.score is None else f"  {r.score:.6g}"
+            lines.append(
+                f"{r.name:28} {r.seconds:8.1f} {r.sqnr:7.2f} {r.held_back:10.2f}  "
+                f"{'yes' if r.is_kept else 'no':4}{score}  {r.note}".rstrip()
+            )
+        for name, (before, after) in self.outputs.items():
+            lines.append(f"output {name}: {before:.2f} dB by defaults, {after:.2f} dB now")
+        lines += [f"lifted to INT16: {name}" for name in self.lifted]
+        lines += [f"left: {name} in INT16 would give {db:.2f} dB" for name, db in self.left.items()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = [field.name.replace("_", " ") for field in dataclasses.fields(Remedy)]
+        rows = [list(dataclasses.astuple(remedy)) for remedy in self.remedies]
+        return html.box("Auto", self._summary(), head, rows, noun="remedy", named_by=0)
+
+    def _summary(self) -> list[tuple[str, str]]:
+        first = self.remedies[0]
+        last = [remedy for remedy in self.remedies if remedy.is_kept][-1]
+        seconds = sum(remedy.seconds for remedy in self.remedies)
+        return [
+            ("SQNR", f"{first.held_back:.2f} to {last.held_back:.2f} dB on held-back examples"),
+            ("lifted", f"{html.counted(len(self.lifted), 'tensor')}, {self.wide_macs:.1%} of MACs"),
+            ("seconds", f"{seconds:.0f}"),
+        ]
+
+
+def auto(
+    graph: Graph | Callable[..., Any],
+    batches: Iterable[Batch],
+    rules: Sequence[Rule] = (),
+    *,
+    example_args: Sequence[Any] | None = None,
+    params: Any | None = None,
+    metric: Metric | None = None,
+    budget: Budget | None = None,
+    progress: bool = False,
+) -> Auto:
+    """Quantizes a graph with the remedies that help it, within a budget.
+
+    It calibrates with all examples. Half of them choose: ranges that leave out outliers, for all
+    tensors at once, then for each by itself; equalized channels; smoothed activations; corrected
+    biases; GPTQ; INT16 for the tensors that cost most, as far
+    as the budget of multiply-accumulates goes. A remedy is kept if it lowers the noise of the
+    integers that ship, on these examples and on the other half, and does not lower the metric.
+
+    Args:
+      graph: the float graph or function, as for `prepare`.
+      batches: examples, as for `calibrate`; at least two, or the same ones choose and judge.
+      rules: how nodes are quantized, as for `prepare`; INT8 by default.
+      example_args: as for `prepare`.
+      params: as for `prepare`.
+      metric: a function of `predict`, which takes real inputs (a batch) and returns the real
+        outputs of the integers; for example, it returns the accuracy on labelled data. The greater,
+        the better.
+      budget: what the search may spend; `Budget()` by default.
+      progress: show the remedy at work on a terminal.
+
+    Returns:
+      The model, its parameters, the graph to ship, and what was tried.
+
+    Raises:
+      TypeError, ValueError, UnsupportedError, TosaError: as `prepare` and `calibrate` raise them.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> rng = np.random.default_rng(0)
+      >>> w = rng.normal(size=(8, 4)).astype(np.float32)
+      >>> batches = [rng.normal(size=(1, 8)).astype(np.float32) for _ in range(8)]
+      >>> result = quant.auto(lambda x: x @ w, batches, example_args=[batches[0]])
+      >>> result.graph.output_tensors[0].dtype
+      DType.INT8
+      >>> [remedy.name for remedy in result.remedies][:2]
+      ['defaults', 'percentile 99.999']
+    """
+    budget = Budget() if budget is None else budget
+    check_type("budget", budget, Budget, "a quant.Budget")
+    batches = list(batches)
+    with Progress(None, progress, unit="remedy") as bar:
+        bar.step("defaults")
+        begin = time.perf_counter()
+        model = prepare(graph, rules, example_args=example_args, params=params)
+        search = _Search(model, calibrate(model, batches), batches, budget, metric, bar, begin)
+        search.run()
+    return search.result()
+
+
+class _Candidate(NamedTuple):
+    """A model and its parameters, with the noise of its outputs relative to their signal."""
+
+    model: PreparedModel
+    params: Params
+    noise: float = math.inf  # on the examples that choose
+    held_back: float = math.inf
+    score: float | None = None
+    note: str = ""
+    lifts: Lifts = Lifts()
+
+
+class _Search:
+    """Tries remedies one after another, each on the best candidate so far."""
+
+    def __init__(
+        self,
+        model: PreparedModel,
+        params: Params,
+        batches: Sequence[Batch],
+        budget: Budget,
+        metric: Metric | None,
+        bar: Progress,
+        begin: float,
+    ) -> None:
+        self.batches, self.budget, self.metric, self.bar = batches, budget, metric, bar
+        self.begin = begin
+        self.deadline = begin + budget.seconds
+        self.remedies: list[Remedy] = []
+        joined = joined_rows(
+            model.float_graph.input_tensors, real_batches(model, batches, allow_nan=False)
+        )
+        count = min(jax.tree.leaves(joined)[0].shape[0], 2 * _most_examples(model))
+        self.halves = [
+            tuple(jax.tree.map(lambda x, at=at: x[at:count:2], joined))
+            for at in (0, min(1, count - 1))
+        ]
+        self.heads = heads(model)
+        self.names = tuple(dict.fromkeys((*self.heads, *model.graph.outputs)))
+        watched = model.with_outputs(*self.names)
+        floats = [watched.apply(params, *half, mode="float") for half in self.halves]
+        self.wanted = [
+            {n: np.asarray(y, np.float64) for n, y in zip(self.names, values, strict=True)}
+            for values in floats
+        ]
+        self.first = self.best = self._measured(_Candidate(model, params))
+        self._add("defaults", begin, self.best, is_kept=True)
+
+    def run(self) -> None:
+        """All remedies, until the time is over."""
+        choice = RangeChoice(self.best.model, self.best.params, self.batches)
+        for name in choice.kinds:
+            self._try(name, lambda c, name=name: c._replace(params=choice.params(name)))
+        self._try("ranges by tensor", lambda c: self._by_tensor(c, choice))
+        self._try("equalize", lambda c: self._with_values(c, choice, equalize(c.model)))
+        self._try("smooth", lambda c: self._with_values(c, choice, smooth(c.model, self.batches)))
+        self._try("bias_correct", self._bias_corrected)
+        self._try("gptq", self._by_gptq)
+        if self.budget.wide_macs > 0:
+            self._try("INT16", self._lifted)
+
+    def result(self) -> Auto:
+        best = self.best
+        before, after = (self._outputs_sqnr(candidate) for candidate in (self.first, best))
+        names = best.model.graph.outputs
+        return Auto(
+            best.model,
+            best.params,
+            best.model.freeze(best.params),
+            tuple(self.remedies),
+            dict(zip(names, zip(before, after, strict=True), strict=True)),
+            best.lifts.lifted,
+            best.lifts.wide_macs,
+            {name: _decibels(noise) for name, noise in best.lifts.left.items()},
+        )
+
+    # One remedy.
+
+    def _try(self, name: str, make: Callable[[_Candidate], _Candidate]) -> None:
+        """Makes a candidate of the best one, measures it, and keeps it if it is better."""
+        begin = time.perf_counter()
+        if begin > self.deadline:
+            return
+        self.bar.step(name)
+        try:
+            candidate = self._measured(make(self.best))
+        except (ValueError, TypeError, NotImplementedError) as error:
+            # A remedy that this network has no place for; the others go on.
+            candidate = self.best._replace(noise=math.inf, held_back=math.inf, note=str(error))
+        is_kept = self._is_better(candidate)
+        self._add(name, begin, candidate, is_kept=is_kept)
+        if is_kept:
+            self.best = candidate
+
+    def _is_better(self, candidate: _Candidate) -> bool:
+        best = self.best
+        if candidate.score is not None and best.score is not None and candidate.score < best.score:
+            return False
+        noise, least = (c.noise + c.held_back for c in (candidate, best))
+        is_less = noise <= _GAIN * least and candidate.held_back <= _WORSE * best.held_back
+        return is_less or (
+            candidate.score is not None and best.score is not None and candidate.score > best.score
+        )
+
+    def _add(self, name: str, begin: float, candidate: _Candidate, *, is_kept: bool) -> None:
+        seconds = time.perf_counter() - begin
+        noises = map(_decibels, (candidate.noise, candidate.held_back))
+        self.remedies.append(
+            Remedy(name, seconds, *noises, candidate.score, is_kept, candidate.note)
+        )
+        self.bar.update()
+
+    def _by_tensor(self, best: _Candidate, choice: RangeChoice) -> _Candidate:
+        inputs, wanted = self.halves[0], self._wanted_heads()
+        params, changed = choice.by_tensor(best.params, inputs, wanted, self.deadline)
+        return best._replace(params=params, note=f"{html.counted(changed, 'tensor')} changed")
+
+    def _with_values(self, best: _Candidate, choice: RangeChoice, values: Any) -> _Candidate:
+        """Other constants of the same function, with the kinds of ranges chosen before."""
+        return best._replace(params=choice.of_values(best.params, values))
+
+    def _bias_corrected(self, best: _Candidate) -> _Candidate:
+        return best._replace(params=bias_correct(best.model, best.params, self.batches))
+
+    def _by_gptq(self, best: _Candidate) -> _Candidate:
+        return best._replace(params=gptq(best.model, best.params, self.batches))
+
+    def _lifted(self, best: _Candidate) -> _Candidate:
+        inputs, wanted = self.halves[0], self._wanted_heads()
+        model, params, lifts = lift_some(
+            best.model, best.params, inputs, wanted, self.budget.wide_macs, self.deadline
+        )
+        note = f"{html.counted(len(lifts.lifted), 'tensor')}, {lifts.wide_macs:.1%} of MACs"
+        return _Candidate(model, params, note=note, lifts=lifts)
+
+    # Measures.
+
+    def _wanted_heads(self) -> dict[str, np.ndarray]:
+        """The heads of the float graph, for the examples that choose."""
+        return {name: self.wanted[0][name] for name in self.heads}
+
+    def _measured(self, candidate: _Candidate) -> _Candidate:
+        noise, held_back = (
+            float(np.mean(self._noises(candidate, number, self.heads)))
+            for number in range(len(self.halves))
+        )
+        score = None if self.metric is None else float(self.metric(self._predict(candidate)))
+        return candidate._replace(noise=noise, held_back=held_back, score=score)
+
+    def _outputs_sqnr(self, candidate: _Candidate) -> list[float]:
+        return [_decibels(n) for n in self._noises(candidate, 1, candidate.model.graph.outputs)]
+
+    def _noises(self, candidate: _Candidate, half: int, names: Sequence[str]) -> list[float]:
+        values = self._run(candidate)(*self.halves[half])
+        return [_relative_noise(values[name], self.wanted[half][name]) for name in names]
+
+    def _predict(self, candidate: _Candidate) -> Predict:
+        run, outputs = self._run(candidate), candidate.model.graph.outputs
+
+        def predict(*inputs: Input) -> tuple[jax.Array, ...]:
+            values = run(*real_examples(candidate.model.float_graph.input_tensors, inputs))
+            return tuple(values[name] for name in outputs)
+
+        return predict
+
+    def _run(self, candidate: _Candidate) -> Callable[..., dict[str, jax.Array]]:
+        """Runs the integers; the heads and the outputs by name."""
+        model, params = candidate.model, candidate.params
+        watched = model.programs.once(self.names, lambda: model.with_outputs(*self.names))
+        computed, qparams = computed_constants(model, params), {"qparams": params["qparams"]}
+        run = jitted(watched, exact_of_constants)
+        return lambda *inputs: dict(zip(self.names, run(qparams, computed, *inputs), strict=True))
+
+
+def _relative_noise(y: jax.Array, wanted: np.ndarray) -> float:
+    """Noise over signal, in power; the noise itself where there is no signal."""
+    noise = float(np.sum(np.square(np.asarray(y, np.float64) - wanted)))
+    signal = float(np.sum(np.square(wanted)))
+    return noise / signal if signal else noise
+
+
+def _decibels(noise: float) -> float:
+    return -10 * math.log10(noise) if noise else math.inf
+
+
+def _most_examples(model: PreparedModel) -> int:
+    """The examples that one run measures, fewer of tensors that would not fit into memory."""
+    largest = max(math.prod(tensor.shape or ()) for tensor in model.float_graph.tensors.values())
+    return max(1, min(_MOST_EXAMPLES, 2**26 // max(largest, 1)))
