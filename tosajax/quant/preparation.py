@@ -17,6 +17,7 @@ from tosajax.quant.convert.open_batches import for_one_example
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
 from tosajax.quant.graphs.blocks import all_nodes, all_tensors, graph_keys
 from tosajax.quant.graphs.functions import Function, function_of
+from tosajax.quant.graphs.inner import with_narrow_copies
 from tosajax.quant.graphs.reading_back import Reader
 from tosajax.quant.graphs.simplify import Simple, simplified
 from tosajax.quant.model.plan import NormedConv, Options, Plan
@@ -38,6 +39,7 @@ def prepare(
     overrides: Mapping[str, Estimator] | None = None,
     own_pool_scales: bool = True,
     wide_normalizers: bool = True,
+    wide_elementwise: bool = True,
     batch_norms: bool | str = False,
     max_trip_count: int | None = None,
 ) -> PreparedModel:
@@ -114,12 +116,20 @@ def prepare(
         raise TypeError("example_args and params are of functions, and a graph was given")
     _check(graph, rules)
     options = Options(
-        tuple(rules), rounding_mode, own_pool_scales, wide_normalizers, max_trip_count
+        tuple(rules),
+        rounding_mode,
+        own_pool_scales,
+        wide_normalizers,
+        wide_elementwise,
+        max_trip_count,
     )
     check_type("batch_norms", batch_norms, bool | str, "True, False or a regular expression")
     check_type("max_trip_count", max_trip_count, int | None, "a number of turns")
     source = graph if graph.is_dynamic else None
     simple, folded = simplification = simplified(for_one_example(graph))
+    if wide_elementwise:
+        simple = with_narrow_copies(simple)
+        simplification = Simple(simple, folded)
     check_rules(rules, graph, simple)
     normed = {each.output for each in folded if each.is_scaled}
     norms = _norms(simple, normed, batch_norms) if batch_norms else {}

@@ -15,6 +15,7 @@ from tosajax.graph import Graph, Node, Tensor
 from tosajax.passes.turns import turns
 from tosajax.quant.convert.octave_indices import octave_indices, octave_size
 from tosajax.quant.graphs.blocks import readers_by_tensor
+from tosajax.quant.graphs.inner import elementwise_operands, is_relu
 from tosajax.quant.graphs.nan_constants import Nans
 from tosajax.quant.graphs.normalizers import Normalizers
 from tosajax.quant.graphs.regions import Function, covered, functions, steep_functions
@@ -112,6 +113,8 @@ class Converter:
         is_wide = self.options.wide_normalizers
         normalizers = Normalizers.of(graph, self.functions)
         self._wide = set(normalizers.inner) if is_wide else set[str]()
+        if options.wide_elementwise:
+            self._wide |= elementwise_operands(graph)
         self._relevances = normalizers.relevances
         self.nans = Nans.of(graph)
 
@@ -193,7 +196,9 @@ class Converter:
         if not all(spec.OPERATORS[node.op].is_elementwise for node in readers):
             return False
         others = [x for node in readers for x in node.inputs if x in self.owners]
-        return any(self.dtype(x) is DType.INT16 for x in others)
+        results = [x for node in readers for x in node.outputs]
+        is_wide = any(self.dtype(x) is DType.INT16 for x in others)
+        return is_wide or not self._wide.isdisjoint(results)
 
     def weight(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> Tensor:
         """The integers of the second operand of a node, if it is a constant.
@@ -257,6 +262,10 @@ class Converter:
     def widen(self, name: str) -> None:
         """Has an activation without a scale so far be of INT16 where rules give INT8."""
         self._wide.add(name)
+
+    def is_wider(self, name: str, other: str) -> bool:
+        """Whether an activation has another type than the rules give another one."""
+        return self.dtype(name) is not self._act(other).storage.dtype
 
     def _act(self, *names: str) -> QSpec:
         """The specification of an activation by the rules; of INT16 for INT8 in normalizers."""
@@ -404,10 +413,18 @@ class Converter:
             return
         final, low, high = self._clamp_after(name)
         self.own(final, name, *also)
-        dtype = self.dtype(final)
+        dtype, sums = self.dtype(final), acc.tensor
+        if final in self._wide and is_relu(low, high) and dtype is DType.INT16:
+            # The base profile has no CLAMP of INT16.
+            zeros = self.builder.const(
+                np.zeros((1,) * len(sums.shape or ()), np.int32), DType.INT32, name=f"{final}/zero"
+            )
+            nan_mode = spec.NanMode.PROPAGATE
+            sums = self.builder.op("MAXIMUM", sums, zeros, name=f"{final}/relu", nan_mode=nan_mode)
+            low = high = None
         rescaled = self.rescale(
             f"{final}/rescaled",
-            acc.tensor,
+            sums,
             acc.scale.to(self.owners[final]),
             dtype,
             channels=channels,

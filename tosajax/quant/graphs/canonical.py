@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,17 +16,56 @@ _LARGEST = np.float32(np.finfo(np.float32).max)
 
 
 def with_canonical_operators(graph: Graph) -> Graph:
-    """Writes MAXIMUM and MINIMUM with one number as CLAMP, and POW by 2 as MUL.
+    """Writes MAXIMUM and MINIMUM with one number as CLAMP, POW by 2 as MUL, PReLU as one product.
 
     A CLAMP goes into the RESCALE before it, where MAXIMUM would need a TABLE; and a sum of squares
-    is a sum of products of integers.
+    is a sum of products of integers. SELECT(x >= 0, x, x * slopes) becomes x * SELECT(x >= 0, 1,
+    slopes), which is rounded once, where a choice between rounded numbers rounds them again.
 
     Args:
       graph: one part, of FP32, whose results of constants alone have been computed.
     """
     draft = Draft(graph)
-    draft.nodes.extend(_canonical(draft, node) for node in graph.ordered_nodes())
+    producers = {name: node for node in graph.nodes for name in node.outputs}
+    for node in graph.ordered_nodes():
+        product = _scaled_choice(graph, producers, node)
+        if product is None:
+            draft.nodes.append(_canonical(draft, node))
+        else:
+            draft.nodes.extend(_chosen_product(draft, node, product))
     return draft.finished()
+
+
+def _scaled_choice(graph: Graph, producers: Mapping[str, Node], node: Node) -> Node | None:
+    """The MUL of x by constants, one of the choices of a SELECT whose other choice is x."""
+    if node.op != "SELECT":
+        return None
+    for x, scaled in (node.inputs[1:], reversed(node.inputs[1:])):
+        product = producers.get(scaled)
+        if product is None or product.op != "MUL" or x not in product.inputs[:2]:
+            continue
+        (factor,) = [name for name in product.inputs[:2] if name != x] or (x,)
+        shapes = {graph.tensors[name].shape for name in (x, node.outputs[0])}
+        if graph.tensors[factor].values is not None and len(shapes) == 1:
+            return product
+    return None
+
+
+def _chosen_product(draft: Draft, node: Node, product: Node) -> list[Node]:
+    """The product by a choice of factors, in place of a choice of products."""
+    condition, *choices = node.inputs
+    (output,) = node.outputs
+    scaled, shift = product.outputs[0], product.inputs[2]
+    x = choices[1 - choices.index(scaled)]
+    (factor,) = [name for name in product.inputs[:2] if name != x]
+    ones = np.ones((1,) * len(draft.tensors[factor].shape or ()), np.float32)
+    one = draft.const(f"{output}/one", ones, DType.FP32)
+    chosen = draft.tensor(f"{output}/factor", DType.FP32, draft.tensors[output].shape)
+    inputs = condition, *(factor if name == scaled else one for name in choices)
+    return [
+        dataclasses.replace(node, inputs=inputs, outputs=(chosen,)),
+        Node("MUL", (x, chosen, shift), (output,), location=node.location),
+    ]
 
 
 def _canonical(draft: Draft, node: Node) -> Node:

@@ -54,6 +54,7 @@ class Options:
     rounding_mode: RoundingMode = RoundingMode.SINGLE_ROUND
     own_pool_scales: bool = True
     wide_normalizers: bool = True
+    wide_elementwise: bool = True
     max_trip_count: int | None = None
 
 
