@@ -45,7 +45,7 @@ def test_a_block_of_a_network_has_few_instructions():
     """Two convolutions and a sum. Each instruction costs a fraction of a millisecond to compile."""
     (forward, both), (more_forward, more_both) = map(instructions, BLOCKS)
     assert more_forward - forward <= 870
-    assert more_both - both <= 1800
+    assert more_both - both <= 1900
 
 
 def test_layers_of_one_kind_are_traced_and_lowered_once(monkeypatch):

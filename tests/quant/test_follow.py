@@ -76,7 +76,8 @@ def assert_follows(model: tq.PreparedModel, params: Any) -> None:
 
 @pytest.fixture(scope="module", params=TYPES)
 def model(request) -> tq.PreparedModel:
-    return tq.prepare(network(), [tq.rule(".*", act=TYPES[request.param])])
+    rules = [tq.rule(".*", act=TYPES[request.param])]
+    return tq.prepare(network(), rules, wide_elementwise=False)
 
 
 @pytest.fixture(scope="module")

@@ -49,8 +49,9 @@ RULES: dict[str, Any] = {"i8": (), "i16": (rule(".*", act=QSpec("i16")),)}
 
 
 @functools.cache
-def gru(act: str = "i8", turns: int = TURNS) -> tuple[QModel, Any]:
-    model = prepare(recurrence(gru_cell(INPUTS, UNITS), turns, INPUTS, UNITS), RULES[act])
+def gru(act: str = "i8", turns: int = TURNS, *, wide: bool = True) -> tuple[QModel, Any]:
+    graph = recurrence(gru_cell(INPUTS, UNITS), turns, INPUTS, UNITS)
+    model = prepare(graph, RULES[act], wide_elementwise=wide)
     return model, calibrate(model, [(XS[:, :turns], H0)])
 
 
@@ -106,7 +107,7 @@ def test_a_state_has_one_scale_in_all_turns():
 
 
 def test_ranges_hold_all_turns():
-    _, params = gru()
+    _, params = gru(wide=False)
     steps = prepare(unrolled(functools.partial(gru_cell, INPUTS, UNITS), TURNS, INPUTS, UNITS))
     names = ("next", "r", "n", "of_h_z", "old")
     watched = steps.with_outputs(*(f"{t}/{name}" for name in names for t in range(TURNS)))
@@ -153,7 +154,7 @@ def loss(model: QModel, params: Any, mode: Any, wanted: Any) -> jax.Array:
 
 
 def test_gradients_reach_the_parameters_of_a_loop_and_training_lowers_its_loss():
-    model, params = gru()
+    model, params = gru(wide=False)
     wanted = jnp.tanh(1.5 * model.apply(params, XS, H0, mode="float")[0])
     exact, floats = (
         jax.jit(jax.value_and_grad(functools.partial(loss, model, mode=mode, wanted=wanted)))

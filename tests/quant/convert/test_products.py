@@ -152,7 +152,8 @@ def test_biases_are_corrected():
 
 
 def test_rules_name_a_sum_by_its_product():
-    model = prepare(graph(), [rule("^row/product$", act=QSpec(bits=5))])
+    rules = [rule("^row/product$", act=QSpec(bits=5))]
+    model = prepare(graph(), rules, wide_elementwise=False)
     assert model.specs["row"].bits == 5
     assert model.specs["flat"].bits == 8
 

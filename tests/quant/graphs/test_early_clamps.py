@@ -104,7 +104,7 @@ def test_integers_have_the_range_of_the_clamp(op, bounds):
     graph = passed(op, (low, high))
     simple = simplify(graph)
     np.testing.assert_array_equal(run(simple, *examples()), run(graph, *examples()))
-    model = prepare(graph)
+    model = prepare(graph, wide_elementwise=False)
     params = calibrate(model, [examples()])
     owners = {n: q for n, q in params["qparams"].items() if n not in ("x", "y")}
     for name, qparams in owners.items():

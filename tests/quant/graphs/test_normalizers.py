@@ -76,7 +76,7 @@ def test_inner_tensors_are_int16_and_ends_are_int8(norm):
 
 @pytest.mark.parametrize("norm", [*NORMS, jax.nn.softmax])
 def test_rules_decide_where_normalizers_are_not_wide(norm):
-    model, _ = quantized(norm, X, wide_normalizers=False)
+    model, _ = quantized(norm, X, wide_normalizers=False, wide_elementwise=False)
     assert set(types(model).values()) == {DType.INT8}
     assert DType.INT16 in types(quantized(lambda x: norm(x) + x, X)[0]).values()
 

@@ -83,7 +83,7 @@ def linear(*, clamped: bool) -> Graph:
 def test_a_bias_that_leaves_the_accumulator(clamped):
     """Sums of INT48 take no constant: the product has a scale of its own then."""
     examples = RNG.normal(0, 1, (32, 4, 6)).astype(np.float32)
-    model = tq.prepare(linear(clamped=clamped))
+    model = tq.prepare(linear(clamped=clamped), wide_elementwise=False)
     params = tq.calibrate(model, [examples])
     assert "product" not in model.owners
     lifted, own = tq.with_rules(model, params, [tq.rule("tanh", act=tq.QSpec("i16"))])

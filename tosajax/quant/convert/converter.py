@@ -114,7 +114,8 @@ class Converter:
         normalizers = Normalizers.of(graph, self.functions)
         self._wide = set(normalizers.inner) if is_wide else set[str]()
         if options.wide_elementwise:
-            self._wide |= elementwise_operands(graph)
+            decided = {*normalizers.relevances, *self._masked}
+            self._wide |= elementwise_operands(graph) - decided
         self._relevances = normalizers.relevances
         self.nans = Nans.of(graph)
 
@@ -270,7 +271,8 @@ class Converter:
     def _act(self, *names: str) -> QSpec:
         """The specification of an activation by the rules; of INT16 for INT8 in normalizers."""
         spec = self.asked.act(*names)
-        if spec.dtype is not DType.INT8 or spec.learned_bits or self._wide.isdisjoint(names):
+        is_plain = spec.dtype is DType.INT8 and spec.bits == 8 and not spec.learned_bits
+        if not is_plain or self._wide.isdisjoint(names):
             return spec
         return dataclasses.replace(spec, dtype=DType.INT16, bits=None, symmetric=True)
 

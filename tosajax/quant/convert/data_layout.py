@@ -22,16 +22,6 @@ def concat(c: Converter, node: Node) -> None:
     c.clamp(output, joined)
 
 
-def identity(c: Converter, node: Node) -> None:
-    """A copy in the type that the rules give it, of a tensor that may be wider."""
-    (input,), (output,) = node.inputs, node.outputs
-    if not c.is_float(output) or not c.is_wider(input, output):
-        c.move(node, input)
-        return
-    c.own(output)
-    c.clamp(output, c.align(input, output, f"{output}/rescaled"))
-
-
 def pad(c: Converter, node: Node) -> None:
     (input, padding, pad_const), (output,) = node.inputs, node.outputs
     c.check_numbers(pad_const)

@@ -44,34 +44,46 @@ def elementwise_operands(graph: Graph) -> set[str]:
 
 
 def with_narrow_copies(graph: Graph) -> Graph:
-    """A graph in which operands of sums that other operators read have a copy for these.
+    """A graph in which terms of residual sums that other operators read have a copy for these.
 
     The sum reads the tensor itself, which may then have more bits than the copy.
 
     Args:
       graph: from `simplify`.
     """
-    inner, tables = _inner(graph), _tables(graph)
-    readers = readers_by_tensor(graph)
+    added = _terms_of_sums(graph)
     draft = Draft(graph)
     copies: dict[str, str] = {}
-
-    def adds(reader: Node) -> bool:
-        """Whether all that a node passes on is added to other tensors."""
-        after = [r for output in reader.outputs for r in readers.get(output, ())]
-        passes = bool(after) and all(map(adds, after)) and reader.op != "IDENTITY"
-        wide = reader.outputs if passes and inner.issuperset(reader.outputs) else ()
-        return _reads_wide(reader, wide, tables) and (_is_sum(graph, reader) or bool(wide))
-
     for node in graph.ordered_nodes():
-        inputs = node.inputs if adds(node) else [copies.get(x, x) for x in node.inputs]
+        inputs = [copies[x] if x in copies and node not in added[x] else x for x in node.inputs]
         draft.nodes.append(dataclasses.replace(node, inputs=tuple(inputs)))
-        for name in inner.intersection(node.outputs):
-            reads_wide = [adds(reader) for reader in readers.get(name, ())]
-            if any(reads_wide) and not all(reads_wide):
-                copies[name] = draft.tensor(f"{name}/copy", DType.FP32, graph.tensors[name].shape)
-                draft.nodes.append(Node("IDENTITY", (name,), (copies[name],)))
+        for name in added.keys() & {*node.outputs}:
+            copies[name] = draft.tensor(f"{name}/copy", DType.FP32, graph.tensors[name].shape)
+            draft.nodes.append(Node("IDENTITY", (name,), (copies[name],)))
     return draft.finished()
+
+
+def _terms_of_sums(graph: Graph) -> dict[str, list[Node]]:
+    """Terms of residual sums that other nodes read as well, and the nodes that lead to the sums.
+
+    A residual sum adds computed tensors of one shape; operators may pass terms on to it.
+    """
+    inner, tables, readers = _inner(graph), _tables(graph), readers_by_tensor(graph)
+    passed: set[str] = set()  # tensors that all readers lead to sums
+    terms: dict[str, list[Node]] = {}
+    for node in reversed(graph.ordered_nodes()):
+        for name in inner.intersection(node.outputs):
+            leading = [
+                reader
+                for reader in readers.get(name, ())
+                if (_is_residual_sum(graph, reader) and not tables.intersection(reader.outputs))
+                or (_passes(reader) and passed.issuperset(reader.outputs))
+            ]
+            if leading and len(leading) == len(readers[name]):
+                passed.add(name)
+            elif leading:
+                terms[name] = leading
+    return terms
 
 
 def _inner(graph: Graph) -> set[str]:
@@ -105,21 +117,21 @@ def _tables(graph: Graph) -> set[str]:
 
 
 def _reads_wide(reader: Node, names: Collection[str], tables: Collection[str]) -> bool:
-    if not set(tables).isdisjoint(reader.outputs) or reader.op == "CLAMP":
+    if reader.op == "CLAMP" or not set(tables).isdisjoint(reader.outputs):
         return False
-    operator = spec.OPERATORS[reader.op]
-    if operator.chapter == "data_layout" and reader.op != "IDENTITY":
-        return _is_in_base_profile(reader.op) and set(names).issuperset(reader.outputs)
-    return operator.is_elementwise or reader.op == "IDENTITY"
+    is_elementwise = spec.OPERATORS[reader.op].is_elementwise or reader.op == "IDENTITY"
+    return is_elementwise or (_passes(reader) and set(names).issuperset(reader.outputs))
 
 
-def _is_in_base_profile(op: str) -> bool:
-    """Whether the integer profile has the operator in INT16 without an extension."""
-    rows = spec.OPERATORS[op].types
-    wide = [row for row in rows if row.types.get("in_out_t") is DType.INT16]
-    return any(frozenset({"PRO-INT"}) in row.needs for row in wide)
+def _passes(node: Node) -> bool:
+    """Whether a node passes elements on, in INT16 without an extension of the integer profile."""
+    operator = spec.OPERATORS[node.op]
+    wide = [row for row in operator.types if row.types.get("in_out_t") is DType.INT16]
+    is_base = any(frozenset({"PRO-INT"}) in row.needs for row in wide)
+    return operator.chapter == "data_layout" and node.op != "IDENTITY" and is_base
 
 
-def _is_sum(graph: Graph, node: Node) -> bool:
-    """Whether a node adds two computed tensors."""
-    return node.op in _SUMS and all(graph.tensors[x].values is None for x in node.inputs)
+def _is_residual_sum(graph: Graph, node: Node) -> bool:
+    tensors = [graph.tensors[name] for name in (*node.inputs, *node.outputs)]
+    is_computed = all(tensor.values is None for tensor in tensors)
+    return node.op in _SUMS and is_computed and len({tensor.shape for tensor in tensors}) == 1
