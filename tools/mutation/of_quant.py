@@ -308,10 +308,10 @@ MUTANTS = [
         "quant/tune/test_islands.py",
         {
             "rescue": [condition("False", 1)],
-            "_candidates": [condition("False", 1)],
+            "lift_candidates": [condition("False", 1)],
             "_smallest_set": [change("<=", ">=", 1)],
             "_verified": [change("<=", ">=")],
-            "_rules": [condition("False", 0), change("DType.INT8", "own.dtype")],
+            "lift_rules": [condition("False", 0), change("DType.INT8", "own.dtype")],
             "_order_by_gain": [change("sorted()", "range(count)")],
         },
     ),

@@ -81,6 +81,10 @@ def prepare(
         INT8: statistics and what leads to them, up to the inputs and outputs that convolutions,
         MATMUL or other operators read. Convolutions and MATMUL multiply INT8 as before. False
         leaves these tensors to the rules.
+      wide_elementwise: INT16 for activations that only elementwise operators read and that the
+        rules give INT8: sums of residuals and their terms. Other operators read an INT8 copy,
+        "x/copy" of x. In operators of the integer profile alone: not before a TABLE, nor where a
+        CLAMP has another bound than 0. False leaves these tensors to the rules.
       batch_norms: which convolutions keep a batch norm in training, a `Norm` of the parameters with
         statistics of its own, which `freeze` folds (`QModel.apply_batch`, `estimate_norms`). True:
         those whose channels the graph scales after them. A regular expression: those that it is

@@ -20,7 +20,7 @@ RNG = np.random.default_rng(8)
 AGAINST = ("frozen", "reference_model") if reference_model.is_installed() else ("frozen",)
 CHANNELS = 6
 X = RNG.normal(0, 1, (16, 5, 5, CHANNELS)).astype(np.float32)
-FMAX = np.float32(np.finfo(np.float32).max)
+FMAX = float(np.finfo(np.float32).max)
 
 
 class Network:
@@ -52,8 +52,10 @@ class Network:
         )
 
     def clamp(self, x: Any, name: str, high: float = FMAX) -> Any:
-        bounds = {"min_val": np.float32(0), "max_val": np.float32(high)}
-        return self.b.op("CLAMP", x, name=name, nan_mode=NanMode.PROPAGATE, **bounds)
+        low, nan_mode = np.float32(0), NanMode.PROPAGATE
+        return self.b.op(
+            "CLAMP", x, name=name, min_val=low, max_val=np.float32(high), nan_mode=nan_mode
+        )
 
     def prelu(self, x: Any, name: str) -> Any:
         slopes = np.linspace(-0.5, 0.9, CHANNELS).astype(np.float32).reshape(1, 1, 1, -1)

@@ -19,11 +19,15 @@ from tosajax.quant.model.recipes import to_accumulator
 from tosajax.quant.storages.division import divide, reciprocal
 
 RNG = np.random.default_rng(3)
-_HUGE = np.float32([1e37, -1e37, np.inf, -np.inf, np.nan, 2.0**31, -(2.0**31), 2.0**31 - 128])
-_TIES = np.float32([-2.5, -1.5, -0.5, 0.0, 0.5, 1.5, 2.5, 127.5, -128.5, 2**23 + 1, 2**24 - 1])
+_HUGE = np.array(
+    [1e37, -1e37, np.inf, -np.inf, np.nan, 2.0**31, -(2.0**31), 2.0**31 - 128], np.float32
+)
+_TIES = np.array(
+    [-2.5, -1.5, -0.5, 0.0, 0.5, 1.5, 2.5, 127.5, -128.5, 2**23 + 1, 2**24 - 1], np.float32
+)
 FLOATS = np.concatenate([_HUGE, _TIES, RNG.normal(0, 100, 40).astype(np.float32)])
-INTS = np.int32([-(2**31), 2**31 - 1, -1, 0, 1, -7, 7, 1 << 24, 12345])
-BITS = np.int32([0, 1, 31, 5, 2, 1, 3, 7, 8])
+INTS = np.array([-(2**31), 2**31 - 1, -1, 0, 1, -7, 7, 1 << 24, 12345], np.int32)
+BITS = np.array([0, 1, 31, 5, 2, 1, 3, 7, 8], np.int32)
 
 FUNCTIONS = {
     "abs, neg": lambda x, i: (abs(x), -x, abs(i), -i),
@@ -98,7 +102,7 @@ def test_what_nobody_reads_is_not_computed(monkeypatch):
         "_computed",
         lambda eqn, *a: computed.append(eqn.primitive.name) or original(eqn, *a),
     )
-    result = on_host.evaluate(jax.jit(lambda x: (both(x)[0], x)), np.float32([1, 2]))
+    result = on_host.evaluate(jax.jit(lambda x: (both(x)[0], x)), np.array([1, 2], np.float32))
     assert result[0].tolist() == [2, 3]
     assert "exp" not in computed
     assert "add" in computed
@@ -113,7 +117,7 @@ def test_traced_arguments_join_the_program_of_the_caller():
 
 def test_int48():
     """Integers of 64 bits, from the scope that has them."""
-    values = np.float32([2.0**40, -(2.0**46), 0.5, 1.5])
+    values = np.array([2.0**40, -(2.0**46), 0.5, 1.5], np.float32)
     compiled = jax.jit(lambda x: to_accumulator(x, DType.INT48, 2.0**46))
     actual, wanted = on_host.evaluate(compiled, values), compiled(values)
     assert actual.q.dtype == np.int64

@@ -20,6 +20,7 @@ from jax.extend import core
 
 from tosajax.fixedpoint import _x64
 from tosajax.from_jax.callees import callee
+from tosajax.from_jax.evaluation import evaluated, literal
 
 
 def evaluate(function: Any, *arguments: Any) -> Any:
@@ -67,8 +68,7 @@ def _results(
 
 def _value(env: Mapping[Any, Any], atom: Any) -> Any:
     """The array of a variable, None if it is not computed; or of a literal."""
-    is_literal = isinstance(atom, core.Literal)
-    return np.asarray(atom.val, atom.aval.dtype) if is_literal else env.get(atom)
+    return literal(atom) if isinstance(atom, core.Literal) else env.get(atom)
 
 
 def _equations_for(jaxpr: Any, outvars: Sequence[Any]) -> list[tuple[Any, list[bool]]]:
@@ -95,9 +95,7 @@ def _computed(eqn: Any, inputs: Sequence[Any], is_read: Sequence[bool]) -> list[
                 eqn.outvars[0].aval.dtype, copy=False
             )
         ]
-    with jax.ensure_compile_time_eval():
-        results = eqn.primitive.bind(*inputs, **eqn.params)
-    return list(results) if eqn.primitive.multiple_results else [results]
+    return evaluated(eqn, inputs)
 
 
 def _is_defined(name: str, eqn: Any) -> bool:

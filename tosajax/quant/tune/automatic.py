@@ -331,9 +331,9 @@ class _Search:
 
     def _add(self, name: str, begin: float, candidate: _Candidate, *, is_kept: bool) -> None:
         seconds = time.perf_counter() - begin
-        noises = map(_decibels, (candidate.noise, candidate.held_back))
+        sqnr, held_back = map(_decibels, (candidate.noise, candidate.held_back))
         self.remedies.append(
-            Remedy(name, seconds, *noises, candidate.score, is_kept, candidate.note)
+            Remedy(name, seconds, sqnr, held_back, candidate.score, is_kept, candidate.note)
         )
         self.bar.update()
 
@@ -385,7 +385,8 @@ class _Search:
         run, outputs = self._run(candidate), candidate.model.graph.outputs
 
         def predict(*inputs: Input) -> tuple[jax.Array, ...]:
-            values = run(*real_examples(candidate.model.float_graph.input_tensors, inputs))
+            tensors = candidate.model.float_graph.input_tensors
+            values = run(*real_examples(tensors, inputs, allow_nan=True))
             return tuple(values[name] for name in outputs)
 
         return predict

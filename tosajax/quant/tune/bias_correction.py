@@ -79,10 +79,8 @@ def bias_correct(
     run = jax.jit(functools.partial(_moved_biases, model, watched, added))
     parts = [(run(params, computed, *part), part[0].shape[0]) for part in _parts(model, batches)]
     total = sum(count for _, count in parts)
-    biases = {
-        name: sum(moved[name] * (count / total) for moved, count in parts) for name in parts[0][0]
-    }
-    return with_corrections(params, biases)
+    shares = [jax.tree.map(lambda x, n=n: x * (n / total), moved) for moved, n in parts]
+    return with_corrections(params, jax.tree.map(lambda *each: sum(each), *shares))
 
 
 _MOST_ELEMENTS = 2**27  # of the largest tensor, of all examples that run at once

@@ -1,0 +1,199 @@
+"""auto: one call from floats to integers, remedies that help, budgets."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tosajax import DType, Graph, reference_model
+from tosajax import quant as tq
+from tosajax.quant.model.parts import heads
+from tosajax.quant.tune.range_choice import RangeChoice
+
+AGAINST = ("frozen", "reference_model") if reference_model.is_installed() else ("frozen",)
+WIDTH, CLASSES = 8, 4
+
+
+def weights() -> list[np.ndarray]:
+    rng = np.random.default_rng(5)
+    shapes = [(WIDTH, WIDTH)] * 3 + [(WIDTH, CLASSES)]
+    made = [rng.normal(0, 0.5, shape).astype(np.float32) for shape in shapes]
+    # Channels that are far apart between the first two layers: equalization helps.
+    spread = np.float32(10.0) ** np.linspace(-1.5, 1.5, WIDTH, dtype=np.float32)
+    return [made[0] * spread, made[1] / spread[:, None], *made[2:]]
+
+
+def network(x: jax.Array) -> jax.Array:
+    first, second, third, last = weights()
+    y = jax.nn.relu((x @ first) @ second)
+    y = jax.nn.relu(y @ third)
+    return jax.nn.softmax(y @ last)
+
+
+def examples(count: int = 16, seed: int = 1) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.normal(0, 1, (1, WIDTH)).astype(np.float32) for _ in range(count)]
+
+
+@functools.cache
+def result() -> tq.Auto:
+    return tq.auto(network, examples(), example_args=[examples()[0]])
+
+
+def logits_sqnr(model: tq.PreparedModel, params: Any) -> float:
+    x = np.concatenate(examples(32, seed=9))
+    watched = model.with_outputs(*heads(model))
+    (actual,), (wanted,) = watched.apply(params, x), watched.apply(params, x, mode="float")
+    return float(10 * np.log10(np.sum(np.square(wanted)) / np.sum(np.square(actual - wanted))))
+
+
+def test_it_is_better_than_the_defaults_on_other_examples():
+    model = tq.prepare(network, example_args=[examples()[0]])
+    plain = logits_sqnr(model, tq.calibrate(model, examples()))
+    assert logits_sqnr(result().model, result().params) > plain + 5
+
+
+def test_the_graph_is_the_model():
+    found = result()
+    assert isinstance(found.graph, Graph)
+    assert found.graph == found.model.freeze(found.params)
+    x = np.concatenate(examples(4))
+    assert tq.check_bit_exact(found.model, found.params, x, against=AGAINST)
+
+
+def test_each_remedy_is_in_the_report():
+    names = [remedy.name for remedy in result().remedies]
+    assert names == [
+        *("defaults", "percentile 99.999", "percentile 99.99", "mse", "ranges by tensor"),
+        *("equalize", "smooth", "bias_correct", "gptq", "INT16"),
+    ]
+    kept = [remedy for remedy in result().remedies if remedy.is_kept]
+    assert {"equalize", "smooth"} & {remedy.name for remedy in kept}
+    both = [remedy.sqnr + 0 for remedy in kept]
+    assert both[-1] > both[0]
+    assert all(remedy.seconds >= 0 and not remedy.score for remedy in result().remedies)
+
+
+def test_its_text():
+    text = str(result())
+    assert "Auto(SQNR " in text
+    for remedy in result().remedies:
+        assert remedy.name in text
+    assert "output " in text
+    assert " dB now" in text
+    assert "equalize" in result()._repr_html_()
+
+
+def test_macs_are_within_the_budget():
+    for share in (0.0, 0.3, 1.0):
+        budget = tq.Budget(wide_macs=share)
+        found = tq.auto(network, examples(), example_args=[examples()[0]], budget=budget)
+        assert found.wide_macs <= share
+        lifted = {name: found.model.specs[name].storage.dtype for name in found.lifted}
+        assert set(lifted.values()) <= {DType.INT16}
+        if share == 0:
+            assert "INT16" not in [remedy.name for remedy in found.remedies]
+
+
+def test_no_time():
+    """The defaults, measured, and nothing more."""
+    found = tq.auto(network, examples(), example_args=[examples()[0]], budget=tq.Budget(seconds=0))
+    assert [remedy.name for remedy in found.remedies] == ["defaults"]
+    assert found.graph.output_tensors[0].dtype is DType.INT8
+
+
+def test_the_metric_decides():
+    """It sees predictions of integers, and a remedy that lowers it is not kept."""
+    x = np.concatenate(examples(8, seed=3))
+    wanted = np.asarray(jax.jit(network)(x)).argmax(-1)
+    scores: list[float] = []
+
+    def accuracy(predict: Any) -> float:
+        (probabilities,) = predict(x)
+        assert probabilities.shape == (8, CLASSES)
+        scores.append(float(np.mean(np.asarray(probabilities).argmax(-1) == wanted)))
+        return scores[-1]
+
+    found = tq.auto(network, examples(), example_args=[examples()[0]], metric=accuracy)
+    assert [remedy.score for remedy in found.remedies] == scores
+    kept = [remedy.score or 0.0 for remedy in found.remedies if remedy.is_kept]
+    assert kept == sorted(kept)
+
+    calls = iter(range(100))
+    worse = tq.auto(
+        network, examples(), example_args=[examples()[0]], metric=lambda predict: -next(calls)
+    )
+    assert [remedy.is_kept for remedy in worse.remedies].count(True) == 1
+
+
+def test_one_example_chooses_and_judges():
+    (example,) = examples(1)
+    found = tq.auto(network, [example], example_args=[example], budget=tq.Budget(seconds=0))
+    (remedy,) = found.remedies
+    assert remedy.sqnr == remedy.held_back
+
+
+def test_a_remedy_that_raises_is_in_the_report(monkeypatch):
+    from tosajax.quant.tune import automatic
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise ValueError("no place for it")
+
+    monkeypatch.setattr(automatic, "bias_correct", fails)
+    found = tq.auto(network, examples(), example_args=[examples()[0]])
+    (remedy,) = [each for each in found.remedies if each.name == "bias_correct"]
+    assert (remedy.is_kept, remedy.note) == (False, "no place for it")
+    assert len(found.remedies) == 10
+
+
+@pytest.mark.parametrize("budget", [{"seconds": -1}, {"wide_macs": 1.5}, {"wide_macs": -0.1}])
+def test_a_budget_out_of_range(budget):
+    (name,) = budget
+    with pytest.raises(ValueError, match=name):
+        tq.Budget(**budget)
+
+
+def test_wrong_arguments():
+    with pytest.raises(TypeError, match=r"budget .* a quant\.Budget"):
+        tq.auto(network, examples(), example_args=[examples()[0]], budget=60)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no examples"):
+        tq.auto(network, [], example_args=[examples()[0]])
+
+
+def test_heads_are_logits():
+    """The softmax is left out, also of several outputs; a sum at the end is its own head."""
+    (head,) = heads(tq.prepare(network, example_args=[examples()[0]]))
+    graph = tq.prepare(network, example_args=[examples()[0]]).float_graph
+    producers = {name: node for node in graph.nodes for name in node.outputs}
+    assert producers[head].op in ("CONV2D", "MATMUL", "ADD")
+    w, square = weights()[3], weights()[3][:CLASSES]
+
+    def several(x: jax.Array) -> tuple[jax.Array, ...]:
+        y = x @ w
+        return jax.nn.softmax(y), jax.nn.sigmoid(y @ square), y + y @ square
+
+    model = tq.prepare(several, example_args=[examples()[0]])
+    found = heads(model)
+    assert len(found) == 3
+    assert found[2] == model.float_graph.outputs[2]
+    assert found[0] != model.float_graph.outputs[0]
+
+
+def test_ranges_of_other_values_keep_their_observer():
+    model = tq.prepare(network, example_args=[examples()[0]])
+    params = tq.calibrate(model, examples())
+    choice = RangeChoice(model, params, examples())
+    narrow = choice.params("percentile 99.99")
+    name = next(n for n in model.activations if n not in choice.kinds_of(params))
+    mixed = {**params, "qparams": {**params["qparams"], name: narrow["qparams"][name]}}
+    values = tq.equalize(model)
+    found = choice.of_values(tq.sample_tables(model, mixed), values)
+    plain = tq.calibrate(model, examples(), values=values)
+    for other in model.activations:
+        if other != name:
+            assert found["qparams"][other].scale == plain["qparams"][other].scale
+    model.check(found)
