@@ -44,8 +44,8 @@ def instructions(blocks: int) -> tuple[int, int]:
 def test_a_block_of_a_network_has_few_instructions():
     """Two convolutions and a sum. Each instruction costs a fraction of a millisecond to compile."""
     (forward, both), (more_forward, more_both) = map(instructions, BLOCKS)
-    assert more_forward - forward <= 870
-    assert more_both - both <= 1900
+    assert more_forward - forward <= 940
+    assert more_both - both <= 2050
 
 
 def test_layers_of_one_kind_are_traced_and_lowered_once(monkeypatch):

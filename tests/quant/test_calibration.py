@@ -80,7 +80,11 @@ def test_the_range_is_that_of_the_float_graph():
     params = calibrated(model)
     relu = run(watching(model, "relu"), params, "float")
     found = params["qparams"]["relu"]
-    np.testing.assert_allclose(found.scale, relu.max() / 255, rtol=1e-3)
+    greatest = np.percentile(relu, 99.99)
+    assert greatest < relu.max()
+    np.testing.assert_allclose(found.scale, greatest / 255, rtol=1e-2)
+    y = run(watching(model, "y"), params, "float")
+    np.testing.assert_allclose(params["qparams"]["y"].scale, y.max() / 255, rtol=1e-3)
     assert float(found.zero_point) == -128
     assert set(model.activations) == {"x", "relu", "conv2", "y"}
     assert set(model.weights) == {"w1", "w2"}
@@ -138,7 +142,7 @@ def test_learned_rounding_lowers_the_error_and_moves_no_weight_by_a_step():
     model, params, biases, learned = rounded()
     assert error(model, learned) < 0.85 * error(model, biases)
     alone = tq.learned_rounding(model, params, [IMAGES], steps=60)
-    assert error(model, alone) < 0.8 * error(model, params)
+    assert error(model, alone) < 0.85 * error(model, params)
     for name in model.weights:
         scale = params["qparams"][name].scale
         steps = np.asarray(learned["corrections"][name]) / np.asarray(scale)

@@ -27,7 +27,7 @@ from quant.convert.helpers import (
 
 import tosajax
 from tosajax import Builder, DType, Graph, Tensor, UnsupportedError, grad
-from tosajax.quant import QModel, QSpec, calibrate, check_bit_exact, prepare, rule
+from tosajax.quant import QModel, QSpec, calibrate, check_bit_exact, percentile, prepare, rule
 from tosajax.spec import NanMode, RoundingMode
 
 IMAGE = (1, 4, 4, 2)
@@ -111,7 +111,8 @@ MIXED = (rule("relu", act=WIDE), rule("first", weight=NARROW))
 def test_without_rules_all_is_int8():
     model = prepare(network())
     assert set(dtypes().values()) == {I8}
-    assert model.specs["image"] == model.specs["relu"] == QSpec(symmetric=False)
+    assert model.specs["image"] == model.specs["shares"] == QSpec(symmetric=False)
+    assert model.specs["relu"] == QSpec(symmetric=False, observer=percentile(99.99))
     assert model.specs["first/weight"] == QSpec(per_channel=True, narrow_range=True)
     assert list(model.weights) == ["first/weight", "second/weight"]
     assert list(model.activations) == ["image", "relu", "second", "mean", "shares"]

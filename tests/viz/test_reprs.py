@@ -68,6 +68,7 @@ FIT_STATE = tosajax.quant.FitState(
 )
 CHOICES = tuple(tosajax.quant.BitChoice({"x": b}, 1e3 * b, 1 / b) for b in range(2, 2 + LAYERS))
 MIXED = tosajax.quant.MixedPrecision(MODEL, {}, CHOICES[1], 0.1, CHOICES)
+REMEDY = tosajax.quant.Remedy("equalize", 2.5, 31.2, 30.8, score=None, is_kept=True)
 RESCUE = tosajax.quant.Rescue(MODEL, {}, tuple(SCALED), 2 * LAYERS, 0.5, 0.01)
 FIT = tosajax.quant.Fit(
     NONE, FIT_STATE, tuple(tosajax.quant.FitRow(k, 0.5, None) for k in range(LAYERS)), "steps"
@@ -105,6 +106,11 @@ SHOWN: dict[str, Any] = {
         {"qparams": {NAME: QPARAMS}}, QPARAMS
     ),
     "tosajax.quant.Norm": tosajax.quant.Norm(*4 * [jnp.ones(3)]),
+    "tosajax.quant.Auto": tosajax.quant.Auto(
+        MODEL, {}, GRAPH, (REMEDY,) * LAYERS, {"y": (30.0, 40.0)}, tuple(SCALED), 0.05
+    ),
+    "tosajax.quant.Budget": tosajax.quant.Budget(),
+    "tosajax.quant.Remedy": REMEDY,
     "tosajax.quant.Rescue": RESCUE,
     "tosajax.quant.BitChoice": CHOICES[0],
     "tosajax.quant.MixedPrecision": MIXED,
@@ -141,6 +147,7 @@ RICH = {
         "tosajax.quant.PreparedModel",
         "tosajax.quant.QuantReport",
         "tosajax.quant.MixedPrecision",
+        "tosajax.quant.Auto",
         "tosajax.quant.Rescue",
     ),
     "tosajax.sweep.Results",

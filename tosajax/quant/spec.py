@@ -12,7 +12,7 @@ from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph
 from tosajax.quant.graphs.blocks import all_nodes, all_tensors
-from tosajax.quant.ranges.observers import Observer, min_max
+from tosajax.quant.ranges.observers import Observer, min_max, percentile
 from tosajax.quant.storages import Float8, Integers, Storage, storage_of
 
 _SHORT = {
@@ -117,6 +117,9 @@ def _check_without_integers(spec: QSpec) -> None:
 # Defaults of rules.
 DEFAULT_WEIGHT = QSpec(per_channel=True, narrow_range=True)
 DEFAULT_ACT = QSpec(symmetric=False)
+# Of inner activations. Of pretrained networks, nearly all lose less without the outermost values;
+# those of inputs and outputs are not for `calibrate` to leave out.
+DEFAULT_INNER = QSpec(symmetric=False, observer=percentile(99.99))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,7 @@ from tosajax.quant.model.recipes import (
     ZeroPoint,
 )
 from tosajax.quant.ranges.masks import masked_axes
-from tosajax.quant.spec import Asked, QSpec
+from tosajax.quant.spec import DEFAULT_ACT, DEFAULT_INNER, Asked, QSpec
 from tosajax.report import UnsupportedError
 
 SINGLE_ROUND = spec.RoundingMode.SINGLE_ROUND
@@ -108,6 +108,7 @@ class Converter:
         self._zero_points: dict[str, Tensor] = {}
         self._spreads: dict[str, Tensor] = {}
         self._sums: dict[str, Accumulator] = {}
+        self._ends = {*graph.inputs, *graph.outputs}
         self._readers = readers_by_tensor(graph)
         self._masked = masked_axes(graph)
         is_wide = self.options.wide_normalizers
@@ -272,9 +273,11 @@ class Converter:
         """The specification of an activation by the rules; of INT16 for INT8 in normalizers."""
         spec = self.asked.act(*names)
         is_plain = spec.dtype is DType.INT8 and spec.bits == 8 and not spec.learned_bits
-        if not is_plain or self._wide.isdisjoint(names):
-            return spec
-        return dataclasses.replace(spec, dtype=DType.INT16, bits=None, symmetric=True)
+        if is_plain and not self._wide.isdisjoint(names):
+            # INT16 has room for outliers.
+            return dataclasses.replace(spec, dtype=DType.INT16, bits=None, symmetric=True)
+        is_inner = spec is DEFAULT_ACT and self._ends.isdisjoint(names)
+        return DEFAULT_INNER if is_inner else spec
 
     def _own(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> None:
         self.owners[name] = name
