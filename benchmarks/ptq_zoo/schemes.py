@@ -41,7 +41,7 @@ SCHEMES = {
     "w4": Scheme(weight=quant.QSpec("i4", per_channel=True)),
     "p99.99": _observed(quant.percentile(99.99)),
     "mse": _observed(quant.mse()),
-    "narrow": Scheme(options={"wide_normalizers": False}),
+    "narrow": Scheme(options={"wide_normalizers": False, "wide_elementwise": False}),
 }
 # In the place of a scheme: another program's quantizer, of INT8 as well.
 PEER = "peer"

@@ -30,6 +30,7 @@ from tosajax.quant.tune.equalization import equalize, smooth
 from tosajax.quant.tune.gptq import gptq
 from tosajax.quant.tune.lifts import Lifts, lift_some
 from tosajax.quant.tune.range_choice import RangeChoice
+from tosajax.report import UnsupportedError
 
 _MOST_EXAMPLES = 32  # that one run measures
 _GAIN = 0.99  # of the noise that a remedy must leave at most, to be worth keeping
@@ -179,9 +180,9 @@ def auto(
 
     It calibrates with all examples. Half of them choose: ranges that leave out outliers, for all
     tensors at once, then for each by itself; equalized channels; smoothed activations; corrected
-    biases; GPTQ; INT16 for the tensors that cost most, as far
-    as the budget of multiply-accumulates goes. A remedy is kept if it lowers the noise of the
-    integers that ship, on these examples and on the other half, and does not lower the metric.
+    biases; GPTQ; INT16 for the tensors that cost most, as far as the budget of multiply-accumulates
+    goes. A remedy is kept if it raises the metric; or lowers the noise of the integers that ship,
+    over all examples, is not worse on the other half, and does not lower the metric.
 
     Args:
       graph: the float graph or function, as for `prepare`.
@@ -251,7 +252,6 @@ class _Search:
         begin: float,
     ) -> None:
         self.batches, self.budget, self.metric, self.bar = batches, budget, metric, bar
-        self.begin = begin
         self.deadline = begin + budget.seconds
         self.remedies: list[Remedy] = []
         joined = joined_rows(
@@ -310,10 +310,12 @@ class _Search:
             return
         self.bar.step(name)
         try:
-            candidate = self._measured(make(self.best))
-        except (ValueError, TypeError, NotImplementedError) as error:
+            made = make(self.best._replace(note=""))
+        except (ValueError, UnsupportedError) as error:
             # A remedy that this network has no place for; the others go on.
             candidate = self.best._replace(noise=math.inf, held_back=math.inf, note=str(error))
+        else:
+            candidate = self._measured(made)
         is_kept = self._is_better(candidate)
         self._add(name, begin, candidate, is_kept=is_kept)
         if is_kept:
@@ -321,13 +323,11 @@ class _Search:
 
     def _is_better(self, candidate: _Candidate) -> bool:
         best = self.best
-        if candidate.score is not None and best.score is not None and candidate.score < best.score:
-            return False
         noise, least = (c.noise + c.held_back for c in (candidate, best))
         is_less = noise <= _GAIN * least and candidate.held_back <= _WORSE * best.held_back
-        return is_less or (
-            candidate.score is not None and best.score is not None and candidate.score > best.score
-        )
+        if candidate.score is None or best.score is None or math.isinf(candidate.noise):
+            return is_less
+        return candidate.score > best.score or (is_less and candidate.score == best.score)
 
     def _add(self, name: str, begin: float, candidate: _Candidate, *, is_kept: bool) -> None:
         seconds = time.perf_counter() - begin
