@@ -170,6 +170,24 @@ def test_rules_of_fewer_bits_stay():
     assert types(model)["down1"] is DType.INT16
 
 
+def test_what_a_global_maximum_reads_is_not_clipped():
+    """Of a small window the outermost values may go, as of all inner activations."""
+    ranges = {}
+    for kernel in ((2, 2), (5, 5)):
+        n = Network()
+        y = n.clamp(n.conv(n.x, "first"), "relu")
+        pooled = n.b.op(
+            "MAX_POOL2D", y, name="pool", kernel=kernel, stride=(1, 1), pad=(0, 0, 0, 0)
+        )
+        model = tq.prepare(n.b.graph([n.conv(pooled, "head")]))
+        params = tq.calibrate(model, [np.repeat(X, 40, axis=0) * np.float32(1.5)])
+        (y,) = model.with_outputs("relu").apply(params, X * np.float32(1.5), mode="float")
+        ranges[kernel] = 255 * float(params["qparams"]["relu"].scale) / float(y.max())
+    assert ranges[5, 5] > 0.999
+    assert model.specs["relu"] == tq.QSpec(symmetric=False)
+    assert ranges[2, 2] < 0.999
+
+
 def test_prelu_is_one_product():
     """x * (1 or a slope), negative slopes too, in place of a choice of rounded numbers."""
     n = Network()

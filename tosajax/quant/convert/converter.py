@@ -15,7 +15,7 @@ from tosajax.graph import Graph, Node, Tensor
 from tosajax.passes.turns import turns
 from tosajax.quant.convert.octave_indices import octave_indices, octave_size
 from tosajax.quant.graphs.blocks import readers_by_tensor
-from tosajax.quant.graphs.inner import elementwise_operands, is_relu
+from tosajax.quant.graphs.inner import elementwise_operands, is_relu, operands_of_maxima
 from tosajax.quant.graphs.nan_constants import Nans
 from tosajax.quant.graphs.normalizers import Normalizers
 from tosajax.quant.graphs.regions import Function, covered, functions, steep_functions
@@ -108,7 +108,7 @@ class Converter:
         self._zero_points: dict[str, Tensor] = {}
         self._spreads: dict[str, Tensor] = {}
         self._sums: dict[str, Accumulator] = {}
-        self._ends = {*graph.inputs, *graph.outputs}
+        self._unclipped = {*graph.inputs, *graph.outputs, *operands_of_maxima(graph)}
         self._readers = readers_by_tensor(graph)
         self._masked = masked_axes(graph)
         is_wide = self.options.wide_normalizers
@@ -276,7 +276,7 @@ class Converter:
         if is_plain and not self._wide.isdisjoint(names):
             # INT16 has room for outliers.
             return dataclasses.replace(spec, dtype=DType.INT16, bits=None, symmetric=True)
-        is_inner = spec is DEFAULT_ACT and self._ends.isdisjoint(names)
+        is_inner = spec is DEFAULT_ACT and self._unclipped.isdisjoint(names)
         return DEFAULT_INNER if is_inner else spec
 
     def _own(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> None:

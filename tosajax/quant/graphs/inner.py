@@ -7,6 +7,7 @@ base profile move them and add them up: neither a TABLE nor a CLAMP of INT16 is 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection
 
 import numpy as np
@@ -20,6 +21,7 @@ from tosajax.quant.graphs.regions import covered, functions
 
 _SUMS = ("ADD", "SUB")
 _ENDS = ("min_val", "max_val")
+_WINDOW = 9  # elements of a MAX_POOL2D that makes an image smaller
 
 
 def is_relu(low: float | None, high: float | None) -> bool:
@@ -61,6 +63,26 @@ def with_narrow_copies(graph: Graph) -> Graph:
             copies[name] = draft.tensor(f"{name}/copy", DType.FP32, graph.tensors[name].shape)
             draft.nodes.append(Node("IDENTITY", (name,), (copies[name],)))
     return draft.finished()
+
+
+def operands_of_maxima(graph: Graph) -> set[str]:
+    """The tensors of whose elements a maximum over many is taken, and those they are computed from.
+
+    Back to products. The greatest values alone are left of them, so that none is an outlier.
+    """
+    names: set[str] = set()
+    for node in reversed(graph.ordered_nodes()):
+        operator = spec.OPERATORS[node.op]
+        goes_on = operator.is_elementwise or operator.keeps_scale
+        if _is_maximum(node) or (goes_on and not names.isdisjoint(node.outputs)):
+            names.update(node.inputs)
+    return names
+
+
+def _is_maximum(node: Node) -> bool:
+    """Whether a node takes the maximum over an axis, or over a window wider than of a stride."""
+    kernel = node.attributes.get("kernel", ())
+    return node.op == "REDUCE_MAX" or (node.op == "MAX_POOL2D" and math.prod(kernel) > _WINDOW)
 
 
 def _terms_of_sums(graph: Graph) -> dict[str, list[Node]]:
