@@ -20,7 +20,7 @@ from benchmarks import gradient_networks
 from benchmarks import gradient_quality as quality
 from examples import digits
 
-SIZES = quality.Sizes(directions=24, dithers=24, gradients=6)
+SIZES = quality.Sizes(directions=32, dithers=48, gradients=32)
 TRAINING_STEPS = 100
 KINDS = tuple(kind for kind in quality.KINDS if kind != "bits")
 # Few weights share a scale, so that theirs need dithers of the weights to have a smooth loss.

@@ -7,6 +7,70 @@ from mutation.listing import mutants
 
 MUTANTS = [
     *mutants(
+        "quant/graphs/inner.py",
+        "quant/graphs/test_inner.py",
+        {
+            "elementwise_operands": [right("and", 0), change("all", "any")],
+            "with_narrow_copies": [right("and")],
+            "operands_of_maxima": [left("or", 0), left("or", 1), right("or", 0)],
+            "_is_maximum": [left("or"), change(">", "<=")],
+            "_terms_of_sums": [left("or"), right("or"), left("and", 0)],
+            "_inner": [right("and", 1)],
+            "_reads_wide": [left("or", 0), right("or", 0), left("or", 2)],
+            "_is_residual_sum": [right("and", 0)],
+            "is_relu": [change("==", "!=")],
+        },
+    ),
+    *mutants(
+        "quant/graphs/canonical.py",
+        "quant/graphs/test_inner.py",
+        {
+            "_scaled_choice": [change("1", "2", 0)],
+            "_chosen_product": [change("factor", "one", 2), change("1", "0", 0)],
+        },
+    ),
+    *mutants(
+        "quant/convert/activation_specs.py",
+        "quant/graphs/test_inner.py quant/test_preparation.py",
+        {
+            "ActivationSpecs.of": [
+                left("and", 0),
+                condition("True", 0),
+                condition("False", 0),
+            ],
+        },
+    ),
+    *mutants(
+        "quant/model/on_host.py",
+        "quant/model/test_on_host.py",
+        {
+            "_equations_for": [condition("False", 1)],
+            "_is_defined": [left("or"), condition("False")],
+            "_divided": [change("//", "*")],
+            "_converted": [left("or"), change("<=", "<")],
+            "_rounded": [change(">=", ">"), condition("True")],
+            "_cumulative_sum": [condition("False")],
+        },
+    ),
+    *mutants(
+        "quant/tune/automatic.py",
+        "quant/tune/test_automatic.py",
+        {
+            "_Search._is_better": [change("<=", ">=", 0), change(">", "<"), left("or", 1)],
+            "_Search._try": [change(">", "<")],
+        },
+    ),
+    *mutants(
+        "quant/tune/lifts.py",
+        "quant/tune/test_automatic.py",
+        {"lift_some": [change("<=", ">=", 1), left("and")]},
+    ),
+    *mutants(
+        "quant/model/parts.py",
+        "quant/tune/test_automatic.py",
+        {"_head": [condition("False", 0), right("and")]},
+    ),
+    *mutants(
         "quant/graphs/early_clamps.py",
         "quant/graphs/test_early_clamps.py",
         {

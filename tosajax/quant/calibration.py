@@ -212,7 +212,7 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
         share = jnp.float32(tail(percentile))
         _check_histograms(model, observed)
     others = on_host.evaluate(jitted(model, _observed_params), observed, share)
-    others = jax.tree.map(jnp.asarray, others)
+    others = on_host.on_device(others)
     return sample_tables(model, {"values": observed.values, **others})
 
 

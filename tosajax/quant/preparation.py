@@ -133,10 +133,8 @@ def prepare(
     check_type("max_trip_count", max_trip_count, int | None, "a number of turns")
     source = graph if graph.is_dynamic else None
     simple, folded = simplification = simplified(for_one_example(graph))
-    if wide_elementwise:
-        simple = with_narrow_copies(simple)
-        simplification = Simple(simple, folded)
-    check_rules(rules, graph, simple)
+    copied = with_narrow_copies(simple) if wide_elementwise else simple
+    check_rules(rules, graph, copied)
     normed = {each.output for each in folded if each.is_scaled}
     norms = _norms(simple, normed, batch_norms) if batch_norms else {}
     _check_control_flow(simple, rules)
@@ -150,12 +148,12 @@ def prepare(
         plan = dataclasses.replace(plan, options=options)
         reader = _reader(function, simplification, plan)
         return PreparedModel(graph, plan, float_graph=simple, reader=reader, source=source)
-    graph, plan = converted(simple, norms, options)
-    _check_turns(simple, plan)
-    reader = _reader(function, simplification, plan)
+    graph, plan = converted(copied, norms, options)
+    _check_turns(copied, plan)
+    reader = _reader(function, Simple(copied, folded), plan)
     overrides = overrides or {}
     return PreparedModel(
-        graph, plan, estimator, overrides, float_graph=simple, reader=reader, source=source
+        graph, plan, estimator, overrides, float_graph=copied, reader=reader, source=source
     )
 
 

@@ -106,7 +106,7 @@ TUNED = {
         model, params, [x[:3], x[3:]], steps=2
     ),
     "mixed_precision": lambda model, params, x: (
-        quant.mixed_precision(model, params, x, budget=1000, points=2).params
+        quant.mixed_precision(model, params, x, budget=4000, points=2).params
     ),
     "reconstruct": lambda model, params, x: quant.reconstruct(
         model, params, [x[:3], x[3:]], steps=2

@@ -6,13 +6,13 @@ from typing import Any
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tosajax import Builder, DType, Graph, Target, reference_model, validate
 from tosajax import quant as tq
 from tosajax.quant.graphs.inner import elementwise_operands, with_narrow_copies
+from tosajax.quant.graphs.regions import functions
 from tosajax.quant.graphs.simplify import simplify
 from tosajax.spec import NanMode
 
@@ -135,22 +135,23 @@ def test_other_bounds_stay_int8():
 
 
 def test_operators_that_pass_elements_on():
-    """Padding leads to a sum; a pool of INT16 would need an extension, and reads the copy."""
+    """A reversal leads to a sum; a pool of INT16 would need an extension, and reads the copy."""
     n = Network()
     stem = n.conv(n.x, "stem")
-    ends = n.b.const_shape([0, 0, 0, 0, 0, 0, 0, 0])
-    number = n.b.const(np.zeros(1, np.float32), DType.FP32, name="number")
-    padded = n.b.op("PAD", stem, ends, number, name="padded")
+    reversed_ = n.b.op("REVERSE", stem, axis=1, name="reversed")
     pool = n.b.op("MAX_POOL2D", stem, name="pool", kernel=(1, 1), stride=(1, 1), pad=(0, 0, 0, 0))
     branch = n.conv(stem, "branch")
-    total = n.b.op("ADD", n.b.op("ADD", padded, branch, name="first"), pool, name="second")
+    total = n.b.op("ADD", n.b.op("ADD", reversed_, branch, name="first"), pool, name="second")
     graph = with_narrow_copies(simplify(n.b.graph([n.conv(total, "head")])))
-    readers = {name: node.op for node in graph.nodes for name in node.inputs}
-    assert readers["stem"] in ("PAD", "IDENTITY", "ADD")
-    (pooled,) = [node for node in graph.nodes if node.op == "MAX_POOL2D"]
-    assert pooled.inputs == ("stem/copy",)
-    assert {"stem", "branch", "first"} <= elementwise_operands(graph)
-    assert "pool" not in {n for n in elementwise_operands(graph) if n == "stem/copy"}
+    read = {node.op: node.inputs for node in graph.nodes if node.op in ("REVERSE", "MAX_POOL2D")}
+    assert read["REVERSE"] == ("stem",)
+    assert read["MAX_POOL2D"] == ("stem/copy",)
+    assert [node.inputs[0] for node in graph.nodes if node.outputs == ("branch",)] == ["stem/copy"]
+    wide = elementwise_operands(graph, functions(graph))
+    assert wide == {"stem", "reversed", "branch", "first", "pool"}
+    model, params = quantized(n.b.graph([n.conv(total, "head2")]))
+    assert types(model)["stem/copy"] is DType.INT8
+    assert tq.check_bit_exact(model, params, X[:3], against=AGAINST)
 
 
 def test_what_stays_as_it_was():
@@ -159,7 +160,7 @@ def test_what_stays_as_it_was():
     y = n.conv(n.x, "first")
     table = n.b.op("SIGMOID", n.conv(y, "logit"), name="table")
     graph = simplify(n.b.graph([n.conv(table, "head"), y]))
-    assert elementwise_operands(graph) == set()
+    assert elementwise_operands(graph, functions(graph)) == set()
     assert with_narrow_copies(graph) == graph
 
 
@@ -216,14 +217,40 @@ def test_prelu_with_its_choices_swapped_or_its_product_read_elsewhere():
     y = n.b.op("SELECT", n.b.op("GREATER", none, x, name="negative"), scaled, x, name="y")
     graph = n.b.graph([n.conv(y, "head"), n.conv(scaled, "other")])
     model, params = quantized(graph)
-    floats = model.apply(params, X, mode="float")
-    first = jnp.where(
-        True, tq.prepare(graph).with_outputs("y").apply(params, X, mode="float")[0], 0
-    )
-    real = model.with_outputs("first").apply(params, X, mode="float")[0]
-    np.testing.assert_allclose(first, np.where(real < 0, np.float32(0.3) * real, real), rtol=1e-6)
-    assert len(floats) == 2
+    watched = model.with_outputs("first", "y", "scaled")
+    real, chosen, scaled = watched.apply(params, X, mode="float")
+    np.testing.assert_allclose(scaled, np.float32(0.3) * real, rtol=1e-6)
+    np.testing.assert_allclose(chosen, np.where(real < 0, np.float32(0.3) * real, real), rtol=1e-6)
+    assert [node.op for node in model.float_graph.nodes].count("MUL") == 2
     assert tq.check_bit_exact(model, params, X[:3], against=AGAINST)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 1, 1, CHANNELS), (1, 5, 5, 1)])
+def test_a_condition_of_another_shape(shape):
+    """The choice of factors has the shape that the condition and the factors have."""
+    n = Network()
+    x = n.conv(n.x, "first")
+    slopes = n.b.const(np.full((1, 1, 1, 1), 0.3, np.float32), DType.FP32, name="slopes")
+    shift = n.b.const(np.zeros(1, np.int8), DType.INT8, name="shift")
+    condition = n.b.input("condition", DType.BOOL, shape)
+    y = n.b.op("SELECT", condition, x, n.b.op("MUL", x, slopes, shift, name="scaled"), name="y")
+    graph = n.b.graph([n.conv(y, "head")])
+    chosen = np.random.default_rng(4).random((16, *shape[1:])) < 0.5
+    model = tq.prepare(graph)
+    assert model.float_graph.tensors["y/factor"].shape == shape
+    params = tq.calibrate(model, [(X, chosen)])
+    real, y = model.with_outputs("first", "y").apply(params, X, chosen, mode="float")
+    np.testing.assert_allclose(y, np.where(chosen, real, np.float32(0.3) * real), rtol=1e-6)
+    assert tq.check_bit_exact(model, params, X[:3], chosen[:3], against=AGAINST)
+
+
+def test_no_copies_where_they_would_change_nothing():
+    """Neither in a graph of INT16, nor in one of FP8, whose other tensors are FP32."""
+    wide = tq.prepare(residual(), [tq.rule(".*", act=tq.QSpec("i16"))])
+    assert not any(node.op == "IDENTITY" for node in wide.graph.nodes)
+    fp8 = tq.QSpec("fp8e4m3")
+    rounded = tq.prepare(residual(), [tq.rule(".*", weight=fp8, act=fp8)])
+    assert not any(node.op == "IDENTITY" for node in rounded.graph.nodes)
 
 
 def test_functions_of_jax():

@@ -55,7 +55,9 @@ FUNCTIONS = {
     "moves": lambda x, i: (jnp.concatenate([i, i[2:4]]), i.reshape(3, 3).T, i.reshape(1, 9)[0]),
     "largest": lambda x, i: (i.reshape(3, 3).max(1), i.min(), (x > 0).any(), (x > 0).all()),
     "largest of some": lambda x, i: jnp.max(x, where=jnp.isfinite(x), initial=-jnp.inf),
-    "by XLA": lambda x, i: (jnp.exp2(i & 7), jnp.cumsum(i), x / 3, jnp.argmax(i), jnp.sort(i)),
+    "sums": lambda x, i: (jnp.cumsum(i), lax.cumsum(i, reverse=True), i.sum(), i[::-1]),
+    "places": lambda x, i: [lax.dynamic_slice(x, (at,), (3,)) for at in (i[3], i[0], i[1])],
+    "by XLA": lambda x, i: (jnp.exp2(i & 7), x.sum(), x / 3, jnp.argmax(i), jnp.sort(i)),
     "calls": lambda x, i: (jax.jit(jnp.clip)(x, -3, 3), jax.vmap(lambda y: y + 1)(x), 2.5),
     "float8": lambda x, i: jnp.clip(x, -448, 448).astype(ml_dtypes.float8_e4m3fn).astype(x.dtype),
 }

@@ -182,12 +182,27 @@ def maximum(x, y, **_):
     return np.maximum(x, y)
 
 
+def arithmetic_right_shift(x, shift, *, round, **_):
+    # Ties go up: the highest lost bit is added.
+    return (x >> shift) + (x >> shift - (shift > 0) & (shift > 0) if round else 0)
+
+
+def logical_left_shift(x, shift, **_):
+    return ((x << shift) + 2**31) % 2**32 - 2**31  # the low 32 bits
+
+
 def minimum(x, y, **_):
     return np.minimum(x, y)
 
 
 def negate(x, input_zp, output_zp, *, dtype, **_):
     return _clip(_number(input_zp) - x + _number(output_zp), dtype)
+
+
+def clz(x, **_):
+    """The zeros before the highest one of 32 bits: none of a negative number."""
+    bits = np.frexp(x.astype(np.float64))[1]
+    return np.where(x < 0, 0, 32 - bits)
 
 
 def select(condition, x, y, **_):
@@ -254,6 +269,12 @@ def gather(values, indices, **_):
 
 
 # Type conversion
+
+
+def cast(x, *, dtype, **_):
+    assert dtype.is_integer, dtype
+    bits = dtype.bits
+    return (x + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)  # the low bits
 
 
 def rescale(x, multiplier, shift, input_zp, output_zp, *, scale32, rounding_mode, dtype, **more):

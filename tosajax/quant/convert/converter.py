@@ -13,11 +13,11 @@ from tosajax.builder import Builder
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.passes.turns import turns
+from tosajax.quant.convert.activation_specs import ActivationSpecs
 from tosajax.quant.convert.octave_indices import octave_indices, octave_size
 from tosajax.quant.graphs.blocks import readers_by_tensor
-from tosajax.quant.graphs.inner import elementwise_operands, is_relu, operands_of_maxima
+from tosajax.quant.graphs.inner import is_relu
 from tosajax.quant.graphs.nan_constants import Nans
-from tosajax.quant.graphs.normalizers import Normalizers
 from tosajax.quant.graphs.regions import Function, covered, functions, steep_functions
 from tosajax.quant.model.plan import NormedConv, Octaves, Options, Plan, Scaled, readers_of
 from tosajax.quant.model.recipes import (
@@ -33,8 +33,7 @@ from tosajax.quant.model.recipes import (
     Weight,
     ZeroPoint,
 )
-from tosajax.quant.ranges.masks import masked_axes
-from tosajax.quant.spec import DEFAULT_ACT, DEFAULT_INNER, Asked, QSpec
+from tosajax.quant.spec import Asked, QSpec
 from tosajax.report import UnsupportedError
 
 SINGLE_ROUND = spec.RoundingMode.SINGLE_ROUND
@@ -69,6 +68,7 @@ class Converter:
 
     Attributes:
       scaled, owners, recipes, bounds: of the `Plan`, so far.
+      act_specs: the specifications of the graph's activations.
       functions: the functions of the graph, by output.
       inside: the tensors between the inputs and the outputs of functions.
       covered: these and the outputs.
@@ -108,16 +108,8 @@ class Converter:
         self._zero_points: dict[str, Tensor] = {}
         self._spreads: dict[str, Tensor] = {}
         self._sums: dict[str, Accumulator] = {}
-        self._unclipped = {*graph.inputs, *graph.outputs, *operands_of_maxima(graph)}
         self._readers = readers_by_tensor(graph)
-        self._masked = masked_axes(graph)
-        is_wide = self.options.wide_normalizers
-        normalizers = Normalizers.of(graph, self.functions)
-        self._wide = set(normalizers.inner) if is_wide else set[str]()
-        if options.wide_elementwise:
-            decided = {*normalizers.relevances, *self._masked}
-            self._wide |= elementwise_operands(graph) - decided
-        self._relevances = normalizers.relevances
+        self.act_specs = ActivationSpecs(graph, self.functions, self.asked, options)
         self.nans = Nans.of(graph)
 
     def finished(self) -> tuple[Graph, Plan]:
@@ -200,7 +192,7 @@ class Converter:
         others = [x for node in readers for x in node.inputs if x in self.owners]
         results = [x for node in readers for x in node.outputs]
         is_wide = any(self.dtype(x) is DType.INT16 for x in others)
-        return is_wide or not self._wide.isdisjoint(results)
+        return is_wide or self.act_specs.is_widened(*results)
 
     def weight(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> Tensor:
         """The integers of the second operand of a node, if it is a constant.
@@ -259,29 +251,12 @@ class Converter:
         if name in self._given:
             self.owners[name] = self._given[name]
         else:
-            self._own(name, self._act(name, *also))
-
-    def widen(self, name: str) -> None:
-        """Has an activation without a scale so far be of INT16 where rules give INT8."""
-        self._wide.add(name)
-
-    def is_wider(self, name: str, other: str) -> bool:
-        """Whether an activation has another type than the rules give another one."""
-        return self.dtype(name) is not self._act(other).storage.dtype
-
-    def _act(self, *names: str) -> QSpec:
-        """The specification of an activation by the rules; of INT16 for INT8 in normalizers."""
-        spec = self.asked.act(*names)
-        is_plain = spec.dtype is DType.INT8 and spec.bits == 8 and not spec.learned_bits
-        if is_plain and not self._wide.isdisjoint(names):
-            # INT16 has room for outliers.
-            return dataclasses.replace(spec, dtype=DType.INT16, bits=None, symmetric=True)
-        is_inner = spec is DEFAULT_ACT and self._unclipped.isdisjoint(names)
-        return DEFAULT_INNER if is_inner else spec
+            self._own(name, self.act_specs.of(name, *also))
 
     def _own(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> None:
         self.owners[name] = name
-        relevance, mask_axis = self._relevances.get(name), self._masked.get(name)
+        relevance = self.act_specs.relevances.get(name)
+        mask_axis = self.act_specs.masked.get(name)
         self.scaled[name] = Scaled(spec, channel_axes, mask_axis=mask_axis, relevance=relevance)
 
     def put(self, name: str, tensor: Tensor, *, like: str | None = None) -> None:
@@ -419,7 +394,7 @@ class Converter:
         final, low, high = self._clamp_after(name)
         self.own(final, name, *also)
         dtype, sums = self.dtype(final), acc.tensor
-        if final in self._wide and is_relu(low, high) and dtype is DType.INT16:
+        if dtype is DType.INT16 and self.act_specs.is_widened(final) and is_relu(low, high):
             # The base profile has no CLAMP of INT16.
             zeros = self.builder.const(
                 np.zeros((1,) * len(sums.shape or ()), np.int32), DType.INT32, name=f"{final}/zero"

@@ -1,4 +1,4 @@
-"""IDENTITY: a copy, which may have another type."""
+"""IDENTITY: a copy of another type, or the tensor itself."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from tosajax.quant.convert.converter import Converter
 
 
 def identity(c: Converter, node: Node) -> None:
-    """A copy in the type that the rules give it, of a tensor that may be wider."""
+    """`with_narrow_copies` adds copies, in the type that the rules give them."""
     (input,), (output,) = node.inputs, node.outputs
-    if not c.is_float(output) or not c.is_wider(input, output):
-        c.move(node, input)
-        return
-    c.own(output)
-    c.clamp(output, c.align(input, output, f"{output}/rescaled"))
+    is_float = c.is_float(output)
+    if not is_float or c.dtype(input) is c.act_specs.of(output).storage.dtype:
+        if is_float and output not in c.graph.outputs:
+            c.put(output, c.get(input), like=input)
+        else:
+            c.move(node, input)
+    else:
+        c.own(output)
+        c.clamp(output, c.align(input, output, f"{output}/rescaled"))

@@ -44,7 +44,7 @@ def matmul(c: Converter, node: Node) -> None:
     # TOSA adds no INT48.
     if after and (acc_type is DType.INT48 or products >= 2**31 - 256):
         # The bias is added to tensors between; INT8 would round them in units of their own.
-        c.widen(output)
+        c.act_specs.widen(output)
         after = []
     for reader in after:
         (final,) = reader.outputs

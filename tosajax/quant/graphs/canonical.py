@@ -60,7 +60,8 @@ def _chosen_product(draft: Draft, node: Node, product: Node) -> list[Node]:
     (factor,) = [name for name in product.inputs[:2] if name != x]
     ones = np.ones((1,) * len(draft.tensors[factor].shape or ()), np.float32)
     one = draft.const(f"{output}/one", ones, DType.FP32)
-    chosen = draft.tensor(f"{output}/factor", DType.FP32, draft.tensors[output].shape)
+    shapes = [draft.tensors[name].shape or () for name in (condition, factor)]
+    chosen = draft.tensor(f"{output}/factor", DType.FP32, np.broadcast_shapes(*shapes))
     inputs = condition, *(factor if name == scaled else one for name in choices)
     return [
         dataclasses.replace(node, inputs=inputs, outputs=(chosen,)),

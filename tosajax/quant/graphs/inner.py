@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node
 from tosajax.graph.edit import Draft
 from tosajax.quant.graphs.blocks import readers_by_tensor
-from tosajax.quant.graphs.regions import covered, functions
+from tosajax.quant.graphs.regions import Function, covered
+from tosajax.quant.graphs.regions import functions as functions_of
 
 _SUMS = ("ADD", "SUB")
 _ENDS = ("min_val", "max_val")
-_WINDOW = 9  # elements of a MAX_POOL2D that makes an image smaller
+_WINDOW = 9  # elements of the window of a MAX_POOL2D that makes an image smaller
 
 
 def is_relu(low: float | None, high: float | None) -> bool:
@@ -29,12 +30,17 @@ def is_relu(low: float | None, high: float | None) -> bool:
     return low == 0 and high is not None and high >= float(np.finfo(np.float32).max)
 
 
-def elementwise_operands(graph: Graph) -> set[str]:
+def elementwise_operands(graph: Graph, functions: Mapping[str, Function]) -> set[str]:
     """The computed float tensors that reach nothing but elementwise operators.
 
     Through operators that pass elements on, and copies of `with_narrow_copies`.
+
+    Args:
+      graph: from `simplify`.
+      functions: its functions, by output: TABLEs, which read INT8.
     """
-    inner, tables = _inner(graph), _tables(graph)
+    inside = covered(graph, functions)
+    inner, tables = _inner(graph, inside), {*functions, *inside}
     readers = readers_by_tensor(graph)
     names: set[str] = set()
     for node in reversed(graph.ordered_nodes()):
@@ -80,7 +86,7 @@ def operands_of_maxima(graph: Graph) -> set[str]:
 
 
 def _is_maximum(node: Node) -> bool:
-    """Whether a node takes the maximum over an axis, or over a window wider than of a stride."""
+    """Whether a node takes the maximum over an axis, or over a large window."""
     kernel = node.attributes.get("kernel", ())
     return node.op == "REDUCE_MAX" or (node.op == "MAX_POOL2D" and math.prod(kernel) > _WINDOW)
 
@@ -90,7 +96,10 @@ def _terms_of_sums(graph: Graph) -> dict[str, list[Node]]:
 
     A residual sum adds computed tensors of one shape; operators may pass terms on to it.
     """
-    inner, tables, readers = _inner(graph), _tables(graph), readers_by_tensor(graph)
+    found = functions_of(graph)
+    inside = covered(graph, found)
+    inner, tables = _inner(graph, inside), {*found, *inside}
+    readers = readers_by_tensor(graph)
     passed: set[str] = set()  # tensors that all readers lead to sums
     terms: dict[str, list[Node]] = {}
     for node in reversed(graph.ordered_nodes()):
@@ -108,7 +117,7 @@ def _terms_of_sums(graph: Graph) -> dict[str, list[Node]]:
     return terms
 
 
-def _inner(graph: Graph) -> set[str]:
+def _inner(graph: Graph, inside: Collection[str]) -> set[str]:
     """The computed float tensors but outputs, bounded ones, and those inside of functions.
 
     ReLU is no bound where it follows a sum that nothing else reads: it is MAXIMUM in INT32.
@@ -129,20 +138,15 @@ def _inner(graph: Graph) -> set[str]:
         if node.op not in spec.CONSTANT_OPERATORS and not is_bounded(node)
         for name in node.outputs
         if graph.tensors[name].dtype.is_float
-    }.difference(graph.outputs, covered(graph, functions(graph)))
+    }.difference(graph.outputs, inside)
 
 
-def _tables(graph: Graph) -> set[str]:
-    """The tensors that a TABLE computes, or leaves out."""
-    found = functions(graph)
-    return {*found, *covered(graph, found)}
-
-
-def _reads_wide(reader: Node, names: Collection[str], tables: Collection[str]) -> bool:
-    if reader.op == "CLAMP" or not set(tables).isdisjoint(reader.outputs):
+def _reads_wide(reader: Node, names: set[str], tables: set[str]) -> bool:
+    """Whether a node reads INT16 at no cost of products, given the tensors known to be wide."""
+    if reader.op == "CLAMP" or not tables.isdisjoint(reader.outputs):
         return False
     is_elementwise = spec.OPERATORS[reader.op].is_elementwise or reader.op == "IDENTITY"
-    return is_elementwise or (_passes(reader) and set(names).issuperset(reader.outputs))
+    return is_elementwise or (_passes(reader) and names.issuperset(reader.outputs))
 
 
 def _passes(node: Node) -> bool:

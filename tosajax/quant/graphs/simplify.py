@@ -46,7 +46,7 @@ def simplify(graph: Graph) -> Graph:
     - Results of constants alone are computed; tensors that nothing reads are dropped.
     - ADD, SUB and MUL by constants that vary along the channels at most go into the weights and
       the bias of the convolution before them, where nothing else reads the tensors between.
-    - MAXIMUM and MINIMUM with one number become CLAMP, and POW by 2 becomes MUL.
+    - MAXIMUM and MINIMUM with one number become CLAMP, POW by 2 becomes MUL, and PReLU one MUL.
     - Operators that change nothing are dropped, and a RESHAPE of a RESHAPE becomes one.
     - A CLAMP goes before the operators that pass its elements on, and one of a CLAMP becomes one,
       see `with_early_clamps`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -9,8 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from tosajax.grad.qtensor import QTensor
-from tosajax.graph import Tensor
+from tosajax.graph import Graph, Tensor
 from tosajax.quant.model.norms import EXAMPLES
+
+_MOST_ELEMENTS = 2**26  # of the largest tensor, of all examples
 
 _T = TypeVar("_T")
 _S = TypeVar("_S")
@@ -62,6 +65,12 @@ def joined_rows(
     """All examples of some batches, with one axis of examples in front of each input."""
     each = [rows(tensors, batch) for batch in batches]
     return [jax.tree.map(lambda *x: jnp.concatenate(x), *xs) for xs in zip(*each, strict=True)]
+
+
+def examples_at_once(graph: Graph) -> int:
+    """How many examples of a graph one program runs, so that its tensors fit into memory."""
+    largest = max(math.prod(tensor.shape or ()) for tensor in graph.tensors.values())
+    return max(1, _MOST_ELEMENTS // max(largest, 1))
 
 
 def as_given(outputs: _T, tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]) -> _T:

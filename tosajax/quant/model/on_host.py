@@ -85,16 +85,14 @@ def _equations_for(jaxpr: Any, outvars: Sequence[Any]) -> list[tuple[Any, list[b
 
 
 def _computed(eqn: Any, inputs: Sequence[Any], is_read: Sequence[bool]) -> list[Any]:
+    """The results of an equation; by JAX where NumPy lacks the operation or rounds otherwise."""
     name = eqn.primitive.name
     inner = callee(name, eqn.params)
     if inner is not None:
         return _results(inner, inputs, is_read)
     if name in _OPERATIONS and _is_defined(name, eqn):
-        return [
-            np.asarray(_OPERATIONS[name](*inputs, **eqn.params)).astype(
-                eqn.outvars[0].aval.dtype, copy=False
-            )
-        ]
+        result = np.asarray(_OPERATIONS[name](*inputs, **eqn.params))
+        return [result.astype(eqn.outvars[0].aval.dtype, copy=False)]
     return evaluated(eqn, inputs)
 
 
@@ -103,8 +101,9 @@ def _is_defined(name: str, eqn: Any) -> bool:
     dtypes = [atom.aval.dtype for atom in (*eqn.invars, *eqn.outvars)]
     if any(dtype.kind not in "biuf" for dtype in dtypes):  # FP8 is a type of ml_dtypes
         return False
-    # XLA divides floats by a constant in two roundings; `divide` is the quotient of recipes.
-    return name != "div" or dtypes[0].kind != "f"
+    # XLA divides floats by a constant in two roundings (`divide` is the quotient of recipes), and
+    # adds up floats in an order of its own.
+    return name not in ("div", "cumsum", "reduce_sum") or dtypes[0].kind in "iu"
 
 
 def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -150,6 +149,19 @@ def _sliced(
 ) -> np.ndarray:
     strides = (1,) * x.ndim if strides is None else strides
     return x[tuple(map(slice, start_indices, limit_indices, strides))]
+
+
+def _dynamic_slice(x: np.ndarray, *starts: np.ndarray, slice_sizes: Sequence[int]) -> np.ndarray:
+    """A part of an array, which begins early enough to be inside."""
+    places = zip(starts, slice_sizes, x.shape, strict=True)
+    begins = [int(np.clip(start, 0, whole - size)) for start, size, whole in places]
+    return x[tuple(slice(at, at + size) for at, size in zip(begins, slice_sizes, strict=True))]
+
+
+def _cumulative_sum(x: np.ndarray, *, axis: int, reverse: bool) -> np.ndarray:
+    if reverse:
+        return np.flip(np.cumsum(np.flip(x, axis), axis), axis)
+    return np.cumsum(x, axis)
 
 
 def _shifted(shift: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
@@ -206,11 +218,15 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "broadcast_in_dim": _broadcast,
     "concatenate": lambda *parts, dimension: np.concatenate(parts, dimension),
     "convert_element_type": _converted,
+    "cumsum": _cumulative_sum,
+    "dynamic_slice": _dynamic_slice,
     "reduce_and": lambda x, *, axes, **_: np.all(x, axes),
     "reduce_max": lambda x, *, axes, **_: np.max(x, axes),
     "reduce_min": lambda x, *, axes, **_: np.min(x, axes),
     "reduce_or": lambda x, *, axes, **_: np.any(x, axes),
+    "reduce_sum": lambda x, *, axes, **_: np.sum(x, axes),
     "reshape": lambda x, *, new_sizes, **_: x.reshape(new_sizes),
+    "rev": lambda x, *, dimensions: np.flip(x, dimensions),
     "round": _rounded,
     "slice": _sliced,
     "squeeze": lambda x, *, dimensions, **_: np.squeeze(x, dimensions),

@@ -17,7 +17,7 @@ from tosajax.graph import Graph
 from tosajax.progress import Progress
 from tosajax.quant.calibration import calibrate, real_batches
 from tosajax.quant.model.arguments import Batch, Input, real_examples
-from tosajax.quant.model.batches import joined_rows
+from tosajax.quant.model.batches import examples_at_once, joined_rows
 from tosajax.quant.model.parts import heads
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params
@@ -257,7 +257,8 @@ class _Search:
         joined = joined_rows(
             model.float_graph.input_tensors, real_batches(model, batches, allow_nan=False)
         )
-        count = min(jax.tree.leaves(joined)[0].shape[0], 2 * _most_examples(model))
+        half = min(_MOST_EXAMPLES, examples_at_once(model.float_graph))
+        count = min(jax.tree.leaves(joined)[0].shape[0], 2 * half)
         self.halves = [
             tuple(jax.tree.map(lambda x, at=at: x[at:count:2], joined))
             for at in (0, min(1, count - 1))
@@ -409,9 +410,3 @@ def _relative_noise(y: jax.Array, wanted: np.ndarray) -> float:
 
 def _decibels(noise: float) -> float:
     return -10 * math.log10(noise) if noise else math.inf
-
-
-def _most_examples(model: PreparedModel) -> int:
-    """The examples that one run measures, fewer of tensors that would not fit into memory."""
-    largest = max(math.prod(tensor.shape or ()) for tensor in model.float_graph.tensors.values())
-    return max(1, min(_MOST_EXAMPLES, 2**26 // max(largest, 1)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from tosajax.graph import Node
 from tosajax.quant.calibration import examples
 from tosajax.quant.graphs.blocks import all_nodes
 from tosajax.quant.model.arguments import Batch
-from tosajax.quant.model.batches import joined_rows
+from tosajax.quant.model.batches import examples_at_once, joined_rows
 from tosajax.quant.model.norms import EXAMPLES
 from tosajax.quant.model.recipes import Bias, Params, Weight, corrected, with_corrections
 from tosajax.quant.model.room import fitted
@@ -83,9 +82,6 @@ def bias_correct(
     return with_corrections(params, jax.tree.map(lambda *each: sum(each), *shares))
 
 
-_MOST_ELEMENTS = 2**27  # of the largest tensor, of all examples that run at once
-
-
 class _Added(NamedTuple):
     """A constant that is added to a tensor.
 
@@ -141,8 +137,7 @@ def _parts(
     graph = model.float_graph
     joined = joined_rows(graph.input_tensors, batches)
     count = jax.tree.leaves(joined)[0].shape[0]
-    largest = max(math.prod(tensor.shape or ()) for tensor in graph.tensors.values())
-    step = min(count, max(1, _MOST_ELEMENTS // max(largest, 1)))
+    step = min(count, examples_at_once(graph))
     return [
         jax.tree.map(lambda x, at=at: x[at : at + step], joined) for at in range(0, count, step)
     ]

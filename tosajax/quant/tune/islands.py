@@ -73,7 +73,7 @@ def with_rules(
     graph, plan = converted(model.float_graph, model.plan.norms, options)
     changed = dataclasses.replace(model, graph=graph, plan=plan)
     carry = jax.jit(functools.partial(_carried, model, changed))
-    qparams = jax.tree.map(jnp.asarray, on_host.evaluate(carry, params))
+    qparams = on_host.on_device(on_host.evaluate(carry, params))
     return changed, sample_tables(changed, {**params, "qparams": qparams})
 
 

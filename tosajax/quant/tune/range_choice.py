@@ -104,6 +104,8 @@ class RangeChoice:
         ratios = {name: _largest_ratio(each.scale) for name, each in stacked.items()}
         names = sorted(ratios, key=lambda name: -ratios[name])
         names = [name for name in names if ratios[name] > _ALIKE]
+        if not names:
+            return params, 0
         noise = self._noise_of_choice(params, stacked, names, inputs, wanted)
         chosen = dict.fromkeys(names, 0)
         least = noise(chosen)
