@@ -6,6 +6,7 @@ import collections
 import ctypes
 import functools
 import gc
+import math
 import os
 import sys
 import tempfile
@@ -45,10 +46,15 @@ def pytest_configure(config: pytest.Config):
     share_contexts()
 
 
-# Folders in which all but every third of the variants of a test run with the slow tests.
-# Conformance tests run all types and modes of operators in any case.
-_THINNED = ("fixedpoint", "from_jax", "grad", "hifi", "ops", "quant", "sweep")
+# Folders in which a third of the variants of a test runs, and no more than some: all others run
+# with the slow tests. Conformance tests run all types and modes of operators in any case, with
+# native kernels where there are any.
+_THINNED = (
+    *("compliance", "fixedpoint", "from_jax", "grad", "hifi", "lowering", "native", "ops"),
+    *("passes", "quant", "reference", "reference_model", "rewrite", "runtime", "sweep", "viz"),
+)
 _KEPT = 3
+_MOST = 16
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks choose
@@ -64,8 +70,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]):
         if rest and folder in _THINNED and variant.removesuffix("]") not in _operators():
             variants[test].append(item)
     for several in variants.values():
-        for number, item in enumerate(several if len(several) >= _KEPT else ()):
-            if number % _KEPT:
+        count = len(several)
+        kept = min(math.ceil(count / _KEPT), _MOST) if count >= _KEPT else count
+        for number, item in enumerate(several):
+            if number * kept // count == (number - 1) * kept // count:  # they are evenly spaced
                 item.add_marker(pytest.mark.slow)
 
 

@@ -109,6 +109,7 @@ def test_a_function_that_is_gone_is_an_error():
         changes.skip("raise").apply(ast.parse(SOURCE), "scales")
 
 
+@pytest.mark.slow
 def test_samples_apply_and_repeat():
     drawn = sample(MUTANTS, 30, seed=7)
     assert list(map(str, drawn)) == list(map(str, sample(MUTANTS, 30, seed=7)))

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results.add(network, scheme, row)
         outcome = row.get("error") or f"SQNR {', '.join(f'{x:.1f}' for x in row['sqnr'])} dB"
         print(f"{network}/{scheme}: {outcome} ({row['total_seconds']} s)", flush=True)
-    parts = [report.accuracy_table, report.time_table, report.errors]
+    parts = [report.accuracy_table, report.time_table, report.remedies_table, report.errors]
     print("\n\n".join(text for part in parts if (text := part(results.rows))))
     if not options.check:
         return 0

@@ -44,11 +44,19 @@ def measure(
     """
     with row.stage("float"):
         floats = [np.asarray(y) for y in tosajax.compile(graph, batch=len(judged))(judged)]
-    with row.stage("prepare"):
-        model = scheme.prepare(graph)
-    with row.stage("calibrate"):
-        batches = [calibration[at : at + _BATCH] for at in range(0, len(calibration), _BATCH)]
-        params = quant.calibrate(model, batches)
+    batches = [calibration[at : at + _BATCH] for at in range(0, len(calibration), _BATCH)]
+    if scheme.budget is None:
+        with row.stage("prepare"):
+            model = scheme.prepare(graph)
+        with row.stage("calibrate"):
+            params = quant.calibrate(model, batches)
+    else:
+        with row.stage("search"):
+            result = scheme.search(graph, batches)
+        model, params = result.model, result.params
+        row.values["remedies"] = [dataclasses.asdict(remedy) for remedy in result.remedies]
+        row.values["lifted"] = list(result.lifted)
+        row.values["wide_macs"] = result.wide_macs
     with row.stage("freeze"):
         frozen = model.freeze(params)
         (integers,) = frozen.quantized(judged, clip=True)

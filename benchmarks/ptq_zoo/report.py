@@ -93,6 +93,24 @@ def time_table(rows: Rows) -> str:
     return _table(["seconds", *stages, "peak MiB"], lines)
 
 
+def remedies_table(rows: Rows) -> str:
+    """What `quant.auto` tried: seconds, SQNR on examples held back, kept or not."""
+    lines = [
+        [
+            network,
+            remedy["name"],
+            f"{remedy['seconds']:.1f}",
+            f"{remedy['held_back']:.1f}",
+            "yes" if remedy["is_kept"] else "no",
+            remedy["note"],
+        ]
+        for network, row in rows.items()
+        for remedy in row.get("remedies", ())
+    ]
+    head = ["network", "remedy", "seconds", "SQNR", "kept", "note"]
+    return _table(head, lines) if lines else ""
+
+
 def errors(rows: Rows) -> str:
     """What each network did not survive."""
     lines = [

@@ -108,6 +108,7 @@ def test_reference_that_fails_is_no_verdict(legal, tmp_path):
     assert outcome.status == "internal"
 
 
+@pytest.mark.slow
 def test_processes_that_end_or_hang_are_replaced(tests):
     """The first test ends its process, the second hangs, the third comes after both."""
     illegal = next(t for t in tests if t.error_if is not None)

@@ -11,6 +11,7 @@ from fuzz import attacks, run, worker
 from tosajax import FormatError
 
 
+@pytest.mark.slow
 def test_nothing_is_found(capsys):
     status = run.main(["--count", "40", "--seconds", "300", "--seed", "16"])
     assert status == 0, capsys.readouterr().out

@@ -135,6 +135,7 @@ def test_sequences(unrolled: bool):
     assert [g.subgraphs != {} for g in (gru, lstm)] == [not unrolled] * 2
 
 
+@pytest.mark.slow
 def test_a_batch_has_the_products_of_one():
     xs, h = drawn(6, np.int16, 5, 2, IN), drawn(1, np.int16, 5, OUT)
     one = exported(gru_of, h[0], xs[0])

@@ -157,6 +157,7 @@ def test_learned_rounding_lowers_the_error_and_moves_no_weight_by_a_step():
         np.testing.assert_array_equal(made[name].q, integers)
 
 
+@pytest.mark.slow
 def test_corrections_leave_the_float_graph_as_it_was():
     """Otherwise corrections and reports would compare with another function."""
     model, params, biases, both = rounded()

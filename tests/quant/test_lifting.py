@@ -70,6 +70,7 @@ def test_other_types(data, network):
     np.testing.assert_array_equal(np.asarray(outputs[0]).reshape(expected.shape), expected)
 
 
+@pytest.mark.slow
 def test_training_changes_every_group_and_what_is_frozen_is_what_was_trained(exported):
     graph, images, _ = exported
     model, params = tq.lift(graph)

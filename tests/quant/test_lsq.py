@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from jax import lax
 from paths import ROOT
 from quick_programs import QUICKLY
@@ -197,6 +198,7 @@ def start(model: QModel, params: Any, weight_bits: int, act_bits: int) -> Any:
     return {**params, "qparams": qparams}
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_lsq():
     """The median of each tensor: a value that one of both rounds the other way is not a defect."""
     split = digits.load()

@@ -40,6 +40,7 @@ def unexplained(differences: list[judge.Difference]) -> list[judge.Difference]:
     return [d for d in differences if known.reason(d) is None]
 
 
+@pytest.mark.slow
 @settings(few, max_examples=40)
 @given(graphs)
 def test_legal_graphs(case):

@@ -716,6 +716,7 @@ def test_kill_and_resume(tmp_path):
     assert counts[-1] < len(expected_rows())
 
 
+@pytest.mark.slow
 def test_two_hosts_give_the_table_of_one(tmp_path):
     store = tmp_path / "run.jsonl"
     port = str(20000 + os.getpid() % 20000)

@@ -47,7 +47,7 @@ MUTANTS = [
             "_equations_for": [condition("False", 1)],
             "_is_defined": [left("or"), condition("False")],
             "_divided": [change("//", "*")],
-            "_converted": [left("or"), change("<=", "<")],
+            "_converted": [left("or"), change(">", "<")],
             "_rounded": [change(">=", ">"), condition("True")],
             "_cumulative_sum": [condition("False")],
         },

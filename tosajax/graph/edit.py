@@ -25,10 +25,11 @@ class Draft:
         self.nodes: list[Node] = []
 
     def const(self, name: str, values: Any, dtype: DType) -> str:
-        """Adds a CONST and returns its name: `name`, or a similar one if it is taken."""
+        """Adds a CONST or CONST_SHAPE; returns its name: `name`, or a similar one if it is taken."""
         stored = to_storage(values, dtype)
         tensor = self._add(Tensor(unused(name, self.tensors), dtype, stored.shape, stored))
-        self.nodes.append(Node("CONST", (), (tensor,)))
+        op = "CONST_SHAPE" if dtype is DType.SHAPE else "CONST"
+        self.nodes.append(Node(op, (), (tensor,)))
         return tensor
 
     def tensor(self, name: str, dtype: DType, shape: tuple[int, ...] | None) -> str:

@@ -153,6 +153,7 @@ def loss(model: QModel, params: Any, mode: Any, wanted: Any) -> jax.Array:
     return jnp.square(y - wanted).mean()
 
 
+@pytest.mark.slow
 def test_gradients_reach_the_parameters_of_a_loop_and_training_lowers_its_loss():
     model, params = gru(wide=False)
     wanted = jnp.tanh(1.5 * model.apply(params, XS, H0, mode="float")[0])
@@ -306,6 +307,7 @@ def test_weights_that_go_in_as_operands_are_weights():
 # Loops of an unknown number of turns.
 
 
+@pytest.mark.slow
 def test_turns_that_inputs_decide_on():
     with pytest.raises(ValueError, match=r"WHILE_LOOP 'i_end'.*max_trip_count"):
         prepare(small("count"))

@@ -67,6 +67,7 @@ def test_a_model_takes_and_freezes_any_batch(graph, kind):
     np.testing.assert_array_equal(found, np.concatenate(expected))
 
 
+@pytest.mark.slow
 def test_every_verb_takes_an_open_batch(graph):
     x = images(4)
     model = prepare(graph)

@@ -11,7 +11,11 @@ import pytest
 
 from tosajax import Builder, DType, Graph, Target, reference_model, validate
 from tosajax import quant as tq
-from tosajax.quant.graphs.inner import elementwise_operands, with_narrow_copies
+from tosajax.quant.graphs.inner import (
+    elementwise_operands,
+    operands_of_maxima,
+    with_narrow_copies,
+)
 from tosajax.quant.graphs.regions import functions
 from tosajax.quant.graphs.simplify import simplify
 from tosajax.spec import NanMode
@@ -162,6 +166,43 @@ def test_what_stays_as_it_was():
     graph = simplify(n.b.graph([n.conv(table, "head"), y]))
     assert elementwise_operands(graph, functions(graph)) == set()
     assert with_narrow_copies(graph) == graph
+
+
+def test_terms_that_stay_int8():
+    """An output, what a product reads too, a ReLU that follows no sum, and constants."""
+    n = Network()
+    shift = n.b.const(np.zeros(1, np.int8), DType.INT8, name="shift")
+    output, relu = n.conv(n.x, "output"), n.clamp(n.conv(n.x, "first"), "relu")
+    read, free = n.conv(n.x, "read"), n.conv(n.x, "free")
+    total = n.b.op("ADD", n.b.op("ADD", output, relu, name="total"), free, name="more")
+    product = n.b.op("MUL", total, read, shift, name="product")
+    factor = n.b.const(np.full((1, 5, 5, 1), 0.3, np.float32), DType.FP32, name="factor")
+    product = n.b.op("MUL", product, factor, shift, name="scaled")
+    graph = simplify(n.b.graph([n.conv(product, "head"), n.conv(read, "other"), output]))
+    wide = elementwise_operands(graph, functions(graph))
+    assert wide == {"free", "total", "more", "product"}
+
+
+def test_a_sum_inside_a_table_takes_no_copy():
+    """The table, of x + sigmoid(x), reads INT8."""
+    n = Network()
+    x = n.conv(n.x, "first")
+    y = n.b.op("ADD", x, n.b.op("SIGMOID", x, name="sigmoid"), name="y")
+    graph = simplify(n.b.graph([n.conv(y, "head"), n.conv(x, "other")]))
+    assert "y" in functions(graph)
+    assert with_narrow_copies(graph) == graph
+
+
+def test_operands_of_maxima_are_found_back_to_products():
+    """Through elementwise operators, and those that move elements."""
+    n = Network()
+    x = n.conv(n.x, "first")
+    total = n.b.op("ADD", x, n.conv(x, "second"), name="total")
+    moved = n.b.op("TRANSPOSE", total, name="moved", perms=(0, 2, 1, 3))
+    nan_mode = NanMode.PROPAGATE
+    largest = n.b.op("REDUCE_MAX", moved, name="largest", axis=1, nan_mode=nan_mode)
+    graph = n.b.graph([largest, n.conv(x, "other")])
+    assert operands_of_maxima(graph) == {"moved", "total", "first", "second"}
 
 
 def test_rules_of_fewer_bits_stay():

@@ -211,6 +211,7 @@ def test_masked_inputs_are_not_clipped(tmp_path):
         tosajax.run(graph, *(x[None] for x in (Q, K, V, -mask)))
 
 
+@pytest.mark.slow
 def test_deep_graphs():
     """Long chains of sums are walked without recursion."""
 

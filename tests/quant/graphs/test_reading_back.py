@@ -152,6 +152,7 @@ SHAPES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(SHAPES, st.integers(0, 2**20))
 def test_random_networks(shape: Shape, seed: int):

@@ -281,6 +281,7 @@ SOME_RULES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", SOME_RULES)
 def test_a_batch_gives_the_bits_of_its_statistics(rules):
     model = kept(rules)
@@ -409,6 +410,7 @@ def test_estimates_join_the_statistics_of_batches(model, params, sizes):
     np.testing.assert_array_equal(norm.gamma, params["norms"]["first_bn"].gamma)
 
 
+@pytest.mark.slow
 def test_estimates_after_quantization_are_nearer_to_the_floats():
     """Few bits move the statistics of what follows; new ones bring the outputs back."""
     model = kept([tq.rule(".*", weight=tq.QSpec(bits=2, per_channel=True))])
@@ -425,6 +427,7 @@ def test_estimates_after_quantization_are_nearer_to_the_floats():
     assert tq.check_bit_exact(model, after, IMAGES[:4], against=("frozen",))
 
 
+@pytest.mark.slow
 def test_bias_correction_is_of_the_convolution():
     """Its bias is added before the factor of the norm, which is far from 1 here."""
     model = kept([tq.rule(".*", weight=tq.QSpec(bits=3, per_channel=True))])

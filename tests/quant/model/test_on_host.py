@@ -59,6 +59,9 @@ FUNCTIONS = {
     "places": lambda x, i: [lax.dynamic_slice(x, (at,), (3,)) for at in (i[3], i[0], i[1])],
     "by XLA": lambda x, i: (jnp.exp2(i & 7), x.sum(), x / 3, jnp.argmax(i), jnp.sort(i)),
     "calls": lambda x, i: (jax.jit(jnp.clip)(x, -3, 3), jax.vmap(lambda y: y + 1)(x), 2.5),
+    "float8 to integers": lambda x, i: (
+        jnp.clip(x, -448, 448).astype(ml_dtypes.float8_e4m3fn).astype(jnp.int8)
+    ),
     "float8": lambda x, i: jnp.clip(x, -448, 448).astype(ml_dtypes.float8_e4m3fn).astype(x.dtype),
 }
 
@@ -87,6 +90,7 @@ def test_nothing_is_compiled(caplog):
         return any("Compiling" in record.message for record in caplog.records)
 
     assert not compiled(function)
+    assert not compiled(lambda x: jnp.cumsum(lax.bitcast_convert_type(x, jnp.int32), 3))
     assert compiled(jnp.tan)
 
 

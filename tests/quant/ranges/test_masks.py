@@ -142,6 +142,7 @@ def test_every_observer_leaves_masks_out(name):
     assert narrow / 4 < wide < narrow + np.log(2**17 * LENGTH) * 2
 
 
+@pytest.mark.slow
 def test_a_percentile_of_a_histogram_leaves_masks_out():
     model, _ = calibrated(exported(MASKS["where-inf"]), observer=quant.percentile(99.0))
     observed = quant.observe(model, EXAMPLES)

@@ -63,6 +63,7 @@ def test_steps_are_those_of_a_loop_by_hand(normed, start, batches, loss, mode):
     )
 
 
+@pytest.mark.slow
 def test_then_by_their_own(normed, start, batches, loss):
     """After the first steps statistics stay, and the loss falls all the same."""
     schedule = tq.Schedule(batch_statistics=30)
@@ -94,6 +95,7 @@ def test_observers_see_the_norms(normed, start, batches, loss):
     assert float(ratio) > 5
 
 
+@pytest.mark.slow
 def test_a_penalty_and_averages_go_together(normed, start, batches, loss):
     schedule = tq.Schedule(batch_statistics=3, average=0.9, stochastic=lambda step: 1.0)
     found = tq.fit(

@@ -63,6 +63,7 @@ def schedule() -> tq.Schedule:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 3, 8])
 def test_a_resumed_run_is_an_uninterrupted_one(model, params, batches, loss, at):
     def run(steps: int, state: Any = None) -> tq.Fit:
@@ -175,6 +176,7 @@ def test_an_iterator_that_ends_before_the_steps_asked_for(model, params, batches
     assert (found.ended, int(found.state.step)) == ("steps", 7)
 
 
+@pytest.mark.slow
 def test_batches_of_a_generator_serve_everything_that_takes_them_at_once(model, params, batches):
     """What goes through batches several times keeps them."""
     inputs = [x for x, _ in batches]

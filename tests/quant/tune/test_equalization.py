@@ -96,6 +96,7 @@ def test_the_scalings_of_a_transformer():
     assert found["up/w"].size == 12
 
 
+@pytest.mark.slow
 def test_biases_of_layer_norms_and_of_products_are_corrected():
     """In 4 bits activations are rounded with a mean error, which the next sum takes away."""
     narrow = tq.QSpec("i8", bits=4, symmetric=False)

@@ -108,6 +108,7 @@ def test_gptq_lowers_the_error_of_the_integers():
     assert tq.check_bit_exact(model, found, IMAGES, against=("frozen",))
 
 
+@pytest.mark.slow
 def test_each_kind_of_layer_helps_by_itself():
     model, params = prepared()
     for name in model.weights:

@@ -79,6 +79,7 @@ def linear(*, clamped: bool) -> Graph:
     return b.graph([b.op("CLAMP", y, name="relu", **ends) if clamped else y])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clamped", [False, True])
 def test_a_bias_that_leaves_the_accumulator(clamped):
     """Sums of INT48 take no constant: the product has a scale of its own then."""
@@ -133,6 +134,7 @@ def test_later_rules_win(model, params):
     assert narrow.plan.options.rules[-1].act == six
 
 
+@pytest.mark.slow
 def test_tables_are_sampled_in_the_new_types(model, params):
     for pattern, dtypes in {"^first$": ("i16", "i8"), "^tanh$": ("i8", "i16")}.items():
         found, own = tq.with_rules(model, params, [tq.rule(pattern, act=tq.QSpec("i16"))])
@@ -244,6 +246,7 @@ def test_ends_are_lifted_if_asked(model, params):
     assert found.candidates == len(model.activations)
 
 
+@pytest.mark.slow
 def test_int4_weights_stay_legal():
     """Beside INT16 they are INT8 of 4 bits."""
     model = tq.prepare(network(), [tq.rule("middle_w", weight=tq.QSpec("i4", per_channel=True))])

@@ -73,6 +73,7 @@ def test_what_tensors_cost():
     assert {key: cost(*key) for key in wanted} == wanted
 
 
+@pytest.mark.slow
 def test_the_best_within_the_budget_is_made():
     model, _ = prepared()
     found = mixed(0.9)
@@ -103,6 +104,7 @@ def test_a_front_falls():
     assert sum(line.endswith("<") for line in lines) == 1
 
 
+@pytest.mark.slow
 def test_activations_in_int16_cost_more_and_lose_less():
     """With all the memory they ask for, weights have 8 bits and activations 16."""
     model, params = prepared()

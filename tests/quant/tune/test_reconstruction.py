@@ -140,6 +140,7 @@ def test_tables_follow_the_scales():
     model.freeze(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"ends": ("total",)}, {"drop": 0.5}], ids=["end", "drop"])
 def test_other_ways_lower_the_error_too(options):
     _, params = prepared()
@@ -148,6 +149,7 @@ def test_other_ways_lower_the_error_too(options):
     assert error(found) != error(learned())
 
 
+@pytest.mark.slow
 def test_a_regularizer_draws_weights_to_integers():
     """Between two integers a weight is a float, and free of error; in the end it is at one."""
     model, params = prepared()
@@ -155,6 +157,7 @@ def test_a_regularizer_draws_weights_to_integers():
     assert error(found) < 0.9 * error(params)
 
 
+@pytest.mark.slow
 def test_the_loss_decides_which_outputs_count():
     """A loss of two channels alone leaves the other two as they are."""
     model, params = prepared()
@@ -215,6 +218,7 @@ def test_inputs_and_outputs_that_are_not_real_numbers():
     assert distance(found) < 0.8 * distance(params)
 
 
+@pytest.mark.slow
 def test_batch_norms_are_folded_in_what_is_learned():
     weight = tq.QSpec("i8", bits=3, narrow_range=True)
     model = tq.prepare(network(), [tq.rule(".*", weight=weight)], batch_norms="stem|first")

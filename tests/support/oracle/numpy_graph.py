@@ -74,6 +74,11 @@ def _clip(x: np.ndarray, dtype: DType) -> np.ndarray:
     return x.clip(dtype.minimum, dtype.maximum)
 
 
+def _low_bits(x: np.ndarray, dtype: DType) -> np.ndarray:
+    half = 2 ** (dtype.bits - 1)
+    return (x + half) % (2 * half) - half
+
+
 def _by_rows(function: Callable[..., np.ndarray], x: np.ndarray, *rest: Any, **more: Any) -> Any:
     """Examples and N as one axis, for operators that treat all of N alike."""
     y = function(x.reshape(-1, *x.shape[2:]), *rest, **more)
@@ -173,7 +178,7 @@ def sub(x, y, **_):
 def mul(x, y, shift, **_):
     product, bits = x * y, _number(shift)
     if bits == 0:
-        return (product + 2**31) % 2**32 - 2**31  # the low 32 bits
+        return _low_bits(product, DType.INT32)
     # Ties go up: adds the highest lost bit, as the sum with one half might need 65 bits.
     return (product >> bits) + (product >> (bits - 1) & 1)
 
@@ -187,8 +192,8 @@ def arithmetic_right_shift(x, shift, *, round, **_):
     return (x >> shift) + (x >> shift - (shift > 0) & (shift > 0) if round else 0)
 
 
-def logical_left_shift(x, shift, **_):
-    return ((x << shift) + 2**31) % 2**32 - 2**31  # the low 32 bits
+def logical_left_shift(x, shift, *, dtype, **_):
+    return _low_bits(x << shift, dtype)
 
 
 def minimum(x, y, **_):
@@ -272,9 +277,10 @@ def gather(values, indices, **_):
 
 
 def cast(x, *, dtype, **_):
+    if dtype is DType.BOOL:
+        return x != 0
     assert dtype.is_integer, dtype
-    bits = dtype.bits
-    return (x + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)  # the low bits
+    return _low_bits(x.astype(np.int64), dtype)
 
 
 def rescale(x, multiplier, shift, input_zp, output_zp, *, scale32, rounding_mode, dtype, **more):

@@ -280,10 +280,7 @@ class _Late:
         key = "", Reshaped((), tuple(int(n) for n in numbers))
         if key not in self._constants:
             name = "shape_" + ("x".join(map(str, values)) or "scalar")
-            new_name = self._draft.tensor(name, DType.SHAPE, values.shape)
-            self._draft.tensors[new_name] = Tensor(new_name, DType.SHAPE, values.shape, values)
-            self._draft.nodes.append(Node("CONST_SHAPE", (), (new_name,)))
-            self._constants[key] = new_name
+            self._constants[key] = self._draft.const(name, values, DType.SHAPE)
         return self._constants[key]
 
 

@@ -18,6 +18,8 @@ _LARGEST = np.float32(np.finfo(np.float32).max)
 def with_canonical_operators(graph: Graph) -> Graph:
     """Writes MAXIMUM and MINIMUM with one number as CLAMP, POW by 2 as MUL, PReLU as one product.
 
+    And has a SLICE of one operand of a CONCAT read the operand, which has a scale of its own.
+
     A CLAMP goes into the RESCALE before it, where MAXIMUM would need a TABLE; and a sum of squares
     is a sum of products of integers. SELECT(x >= 0, x, x * slopes) becomes x * SELECT(x >= 0, 1,
     slopes), which is rounded once, where a choice between rounded numbers rounds them again.
@@ -29,11 +31,33 @@ def with_canonical_operators(graph: Graph) -> Graph:
     producers = {name: node for node in graph.nodes for name in node.outputs}
     for node in graph.ordered_nodes():
         product = _scaled_choice(graph, producers, node)
-        if product is None:
-            draft.nodes.append(_canonical(draft, node))
-        else:
+        if product is not None:
             draft.nodes.extend(_chosen_product(draft, node, product))
+        elif node.op == "SLICE":
+            draft.nodes.append(_slice_of_operand(draft, producers, node))
+        else:
+            draft.nodes.append(_canonical(draft, node))
     return draft.finished()
+
+
+def _slice_of_operand(draft: Draft, producers: Mapping[str, Node], node: Node) -> Node:
+    """The SLICE, of an operand of a CONCAT where it takes no element of another one."""
+    x, *bounds = node.inputs
+    concat = producers.get(x)
+    starts, sizes = (draft.tensors[name].values for name in bounds)
+    if concat is None or concat.op != "CONCAT" or starts is None or sizes is None:
+        return node
+    axis, begin = concat.attributes["axis"], 0
+    for operand in concat.inputs:
+        end = begin + (draft.tensors[operand].shape or ())[axis]
+        if begin <= starts[axis] and starts[axis] + sizes[axis] <= end:
+            own_starts = np.array(starts)
+            own_starts[axis] -= begin
+            start = draft.const(f"{node.outputs[0]}/start", own_starts, DType.SHAPE)
+            own = dataclasses.replace(node, inputs=(operand, start, bounds[1]))
+            return _slice_of_operand(draft, producers, own)  # which may be a CONCAT as well
+        begin = end
+    return node
 
 
 def _scaled_choice(graph: Graph, producers: Mapping[str, Node], node: Node) -> Node | None:
