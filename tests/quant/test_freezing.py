@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import jax
@@ -278,3 +279,37 @@ def test_one_channel_is_enough_to_refuse(model, params):
     scale = jnp.asarray([0.01, 1e15], jnp.float32).reshape(2, 1, 1, 1)
     with pytest.raises(ValueError, match=r"RESCALE 'relu/rescaled': a scale cannot be expressed"):
         model.freeze(with_scales(params, weight=scale))
+
+
+def joined(of: tuple[float, float]) -> tuple[Graph, list[np.ndarray]]:
+    """A CONCAT of values of these sizes, and examples."""
+    b = Builder()
+    factor = constant(b, [[1, 0.3, -0.5, 0.8]])
+    parts = [times(b, floats(b, f"x{n}", 1, 4), factor, f"part{n}") for n in range(2)]
+    graph = b.graph([b.op("CONCAT", *parts, name="whole", axis=1)])
+    return graph, [size * uniform(n, 16, 4) for n, size in enumerate(of)]
+
+
+@pytest.mark.parametrize(("of", "is_few"), [((640, 1), True), ((1, 1000), True), ((30, 2), False)])
+def test_operands_that_a_common_scale_leaves_few_steps(of, is_few):
+    graph, examples = joined(of)
+    model = prepare(graph)
+    params = calibrate(model, [tuple(examples)])
+    small = f"part{int(of[0] > of[1])}"
+    if is_few:
+        message = f"CONCAT.* leaves '{small}' 0?[.]?[0-9]+ of 256 steps, expected at least 8.*QSpec"
+        with pytest.warns(UserWarning, match=message):
+            model.freeze(params)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model.freeze(params)
+
+
+def test_operands_of_an_int16_concat_have_steps():
+    graph, examples = joined((640, 1))
+    model = prepare(graph, [rule("^whole$", act=QSpec("i16"))])
+    params = calibrate(model, [tuple(examples)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.freeze(params)

@@ -25,7 +25,7 @@ class Draft:
         self.nodes: list[Node] = []
 
     def const(self, name: str, values: Any, dtype: DType) -> str:
-        """Adds a CONST or CONST_SHAPE; returns its name: `name`, or a similar one if it is taken."""
+        """Adds a CONST or CONST_SHAPE; returns its name: `name`, or a similar unused one."""
         stored = to_storage(values, dtype)
         tensor = self._add(Tensor(unused(name, self.tensors), dtype, stored.shape, stored))
         op = "CONST_SHAPE" if dtype is DType.SHAPE else "CONST"

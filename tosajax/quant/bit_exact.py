@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -11,11 +12,12 @@ import numpy as np
 
 from tosajax import html, reference_model, spec
 from tosajax.arguments.types import check_type
-from tosajax.grad.qtensor import payload
+from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph
 from tosajax.progress import Progress
 from tosajax.quant.convert.open_batches import for_one_example
-from tosajax.quant.model.arguments import Input, check_finite
+from tosajax.quant.model.arguments import Examples, Input, check_finite
+from tosajax.quant.model.batches import in_one_batch
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.run import input_arrays
 from tosajax.quant.qmodel import QModel
@@ -113,7 +115,7 @@ class BitExactReport:
 def check_bit_exact(
     model: QModel,
     params: Params,
-    *inputs: Input,
+    *inputs: Examples,
     against: str | Sequence[str] = AGAINST,
     allow_nan: bool = False,
     progress: bool = False,
@@ -130,7 +132,7 @@ def check_bit_exact(
 
     Args:
       model: the model; `params` are its parameters.
-      inputs: examples, as for `QModel.apply`.
+      inputs: examples, as for `QModel.apply`; or batches, as for `calibrate`.
       against: "frozen", the graph of `freeze` as `tosajax.compile` runs it; "reference_model",
         Arm's model running it (needs `pip install 'tosajax[reference]'`); or one of them.
       allow_nan: takes examples with NaN or infinities.
@@ -157,14 +159,13 @@ def check_bit_exact(
     unknown = sorted(set(against) - set(AGAINST))
     if unknown or not against:
         raise ValueError(f"against {unknown}, expected some of {', '.join(AGAINST)}")
-    if not allow_nan:
-        check_finite(model.graph.input_tensors, inputs)
     if "reference_model" in against:
         reference_model.check_installed()
     frozen = for_one_example(model.freeze(params))
     names = _computed_tensors(frozen)
     watched = model.with_outputs(*names)
-    inputs = input_arrays(model, inputs)
+    checked = functools.partial(_checked_inputs, model, allow_nan=allow_nan)
+    inputs = in_one_batch(model.graph.input_tensors, inputs, checked)
     with Progress(1 + len(against), progress, unit="program") as bar:
         bar.step("compiling the model")
         integers = jax.jit(watched.input_integers)(params, *inputs)
@@ -191,6 +192,14 @@ def check_bit_exact(
 def _computed_tensors(graph: Graph) -> list[str]:
     nodes = [n for n in graph.ordered_nodes() if n.op not in spec.CONSTANT_OPERATORS]
     return [name for node in nodes for name in node.outputs]
+
+
+def _checked_inputs(
+    model: QModel, inputs: Sequence[Input], *, allow_nan: bool, where: str
+) -> tuple[jax.Array | QTensor, ...]:
+    if not allow_nan:
+        check_finite(model.graph.input_tensors, inputs, where=where)
+    return input_arrays(model, inputs)
 
 
 def _run_frozen(

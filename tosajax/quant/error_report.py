@@ -16,7 +16,8 @@ from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph, Node
 from tosajax.progress import Progress
 from tosajax.quant.calibration import weight_qparams
-from tosajax.quant.model.arguments import Input, real_examples
+from tosajax.quant.model.arguments import Examples
+from tosajax.quant.model.batches import real_batch
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params, corrected
 from tosajax.quant.model.room import fitted_qparams, least_scale
@@ -185,7 +186,11 @@ def _line(row: Row) -> str:
 
 
 def report(
-    model: QModel, params: Params, *inputs: Input, allow_nan: bool = False, progress: bool = False
+    model: QModel,
+    params: Params,
+    *inputs: Examples,
+    allow_nan: bool = False,
+    progress: bool = False,
 ) -> QuantReport:
     """Compares every quantized tensor with the float graph.
 
@@ -194,7 +199,7 @@ def report(
 
     Args:
       model: the model, from `prepare`, with its parameters.
-      inputs: examples, as for `QModel.apply`; real values.
+      inputs: examples, as for `QModel.apply`; or batches, as for `calibrate`.
       allow_nan: takes examples with NaN or infinities.
       progress: show a bar of programs (integers, floats, each operator by itself) on a terminal.
 
@@ -216,7 +221,7 @@ def report(
     """
     model = prepared(model, "a model without a float graph has nothing to compare with")
     model.check(params)
-    inputs = real_examples(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
+    inputs = real_batch(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
     names = model.outer_activations
     if not names:
         raise ValueError("the graph has no quantized tensor")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Of scales in FP32, so that neither they nor their reciprocals are subnormal.
 _SMALLEST, _LARGEST = 2.0**-126, 2.0**126
+_FEW_STEPS = 8  # that an operand of a CONCAT should have
 
 
 def freeze(model: QModel, params: Params) -> Graph:
@@ -44,6 +45,7 @@ def freeze(model: QModel, params: Params) -> Graph:
     check_rescales(model.graph, constants, model.plan.recipes, used)
     frozen = with_constants(model.frozen_form, constants, model.plan)
     warn_of_sums(frozen)
+    warn_of_joined(model.graph, model.plan.recipes, used)
     scales = end_quantization(frozen) | _quantization(model, used)
     return dataclasses.replace(frozen, quantization=scales)
 
@@ -275,6 +277,32 @@ def _largest_sum(node: Node, tensors: Sequence[Tensor], limit: int) -> int:
         return 0
     sizes = np.abs(weights.astype(np.int64) - int(weight_zero_point[0]))
     return int((sizes.sum(others).reshape(-1) * reach + bias).max())
+
+
+def warn_of_joined(graph: Graph, recipes: Mapping[str, Recipe], params: Params) -> None:
+    """Warns where the scale of a CONCAT leaves an operand few steps, as others are far larger."""
+    nodes = all_nodes(graph)
+    producers = {name: node for node in nodes for name in node.outputs}
+    for node in nodes:
+        rescales = [producers.get(name) for name in node.inputs] if node.op == "CONCAT" else []
+        for rescale in rescales:
+            multiplier = recipes.get(rescale.inputs[1]) if rescale is not None else None
+            if not isinstance(multiplier, Multiplier) or len(multiplier.scale.over) != 1:
+                continue
+            (operand,) = multiplier.scale.over
+            if not isinstance(operand, str):
+                continue
+            of = graph.tensors[node.outputs[0]].dtype
+            steps = 2.0 ** params["qparams"][operand].storage.dtype.bits
+            steps *= float(np.max(np.asarray(multiplier.scale(params))))
+            if steps < _FEW_STEPS:
+                warnings.warn(
+                    f"{node.title}: its scale leaves {operand!r} {steps:.2g} of {2**of.bits} "
+                    f"steps, expected at least {_FEW_STEPS}, as others are far larger: return "
+                    "the operands by themselves, or give it INT16, by a quant.rule(..., "
+                    "act=quant.QSpec('i16'))",
+                    stacklevel=4,
+                )
 
 
 def check_rescales(

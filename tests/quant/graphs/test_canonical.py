@@ -1,4 +1,4 @@
-"""MAXIMUM and MINIMUM with a number as CLAMP, POW by 2 as MUL."""
+"""MAXIMUM and MINIMUM with a number as CLAMP, POW by 2 as MUL, SLICEs of operands of a CONCAT."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 import tosajax
 from tosajax import Builder, DType, Graph, Tensor, quant
+from tosajax.passes.folding import fold
 from tosajax.quant.graphs.canonical import with_canonical_operators
 from tosajax.spec import NanMode
 
@@ -79,3 +80,68 @@ def test_a_relu_written_as_maximum_needs_no_table():
     model = quant.prepare(b.graph([y]))
     assert "TABLE" not in operators(model.graph)
     assert list(model.activations) == ["x", "relu"]
+
+
+def joined(*slices: tuple[tuple[int, int], tuple[int, int]], nested: bool = False) -> Graph:
+    """SLICEs of a CONCAT of boxes, up to 640, and scores, up to 1, each computed from inputs."""
+    b = Builder()
+    boxes, scores = b.input("boxes", DType.FP32, (4, 3)), b.input("scores", DType.FP32, (4, 2))
+    shift = b.const(np.zeros(1, np.int8), DType.INT8)
+    parts = [
+        b.op("MUL", x, b.const(np.full((1, 1), factor, np.float32), DType.FP32), shift, name=name)
+        for x, factor, name in ((boxes, 640, "large"), (scores, 0.9, "small"))
+    ]
+    whole = b.op("CONCAT", *parts, name="whole", axis=1)
+    if nested:
+        whole = b.op("CONCAT", b.op("ABS", whole, name="size"), whole, name="both", axis=1)
+    outputs = [
+        b.op(
+            "SLICE",
+            whole,
+            b.const(np.array(start), DType.SHAPE),
+            b.const(np.array(size), DType.SHAPE),
+            name=f"part{number}",
+        )
+        for number, (start, size) in enumerate(slices)
+    ]
+    return b.graph([b.op("TANH", x, name=f"y{n}") for n, x in enumerate(outputs)])
+
+
+BOXES = np.random.default_rng(1).uniform(-1, 1, (8, 4, 3)).astype(np.float32)
+SCORES = np.random.default_rng(2).uniform(0, 1, (8, 4, 2)).astype(np.float32)
+
+
+def test_a_slice_of_an_operand_reads_the_operand():
+    """All of the scores, one row of them, and a part of the boxes."""
+    graph = joined(((0, 3), (4, 2)), ((1, 4), (1, 1)), ((0, 1), (2, 2)))
+    canonical = fold(with_canonical_operators(graph))
+    assert operators(canonical).count("CONCAT") == 0
+    inputs = BOXES[0], SCORES[0]
+    for actual, wanted in zip(
+        tosajax.compile(canonical)(*inputs), tosajax.compile(graph)(*inputs), strict=True
+    ):
+        np.testing.assert_array_equal(actual, wanted)
+
+
+def test_a_slice_across_operands_stays():
+    graph = joined(((0, 2), (4, 2)))
+    assert operators(with_canonical_operators(graph)) == operators(graph)
+
+
+def test_operands_of_operands():
+    """A CONCAT of a CONCAT."""
+    graph = joined(((1, 8), (2, 2)), nested=True)
+    canonical = fold(with_canonical_operators(graph))
+    assert operators(canonical) == ["MUL", "SLICE", "TANH"]
+    np.testing.assert_array_equal(
+        tosajax.compile(canonical)(BOXES[0], SCORES[0])[0],
+        tosajax.compile(graph)(BOXES[0], SCORES[0])[0],
+    )
+
+
+def test_scores_beside_boxes_keep_their_precision():
+    model = quant.prepare(joined(((0, 3), (4, 2))))
+    params = quant.calibrate(model, [(BOXES, SCORES)])
+    exact, real = (model.apply(params, BOXES, SCORES, mode=m)[0] for m in ("exact", "float"))
+    np.testing.assert_allclose(exact, real, atol=0.01)
+    assert quant.check_bit_exact(model, params, BOXES, SCORES)

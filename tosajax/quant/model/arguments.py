@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,6 +25,26 @@ Numbers = ArrayLike | Sequence[Any]
 Input = Numbers | QTensor
 # Examples: the input of a model, or a tuple of its inputs.
 Batch = Input
+# Examples as the inputs of a model, or as one sequence or iterator of batches.
+Examples = Input | Iterator[Batch]
+
+
+def are_batches(inputs: Sequence[Examples]) -> bool:
+    """Whether the only argument is a sequence or an iterator of batches, in place of examples."""
+    if len(inputs) != 1:
+        return False
+    (batches,) = inputs
+    if isinstance(batches, tuple | list):
+        return bool(batches) and all(map(_is_batch, batches))
+    return isinstance(batches, Iterator)
+
+
+def _is_batch(batch: object) -> bool:
+    arrays = batch if isinstance(batch, tuple) and batch else (batch,)
+    return all(isinstance(x, _ARRAYS) and bool(x.shape) for x in arrays)
+
+
+_ARRAYS = np.ndarray | jax.Array | QTensor
 
 
 def check_batches(batches: object) -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Graph, Tensor
+from tosajax.quant.model.arguments import (
+    Batch,
+    Examples,
+    Input,
+    are_batches,
+    as_inputs,
+    real_examples,
+)
 from tosajax.quant.model.norms import EXAMPLES
 
 _MOST_ELEMENTS = 2**26  # of the largest tensor, of all examples
@@ -65,6 +74,40 @@ def joined_rows(
     """All examples of some batches, with one axis of examples in front of each input."""
     each = [rows(tensors, batch) for batch in batches]
     return [jax.tree.map(lambda *x: jnp.concatenate(x), *xs) for xs in zip(*each, strict=True)]
+
+
+def real_batch(
+    tensors: Sequence[Tensor], inputs: Sequence[Examples], *, allow_nan: bool
+) -> tuple[jax.Array | QTensor, ...]:
+    """Examples, given in either form, as inputs of a float graph; errors as of `real_examples`."""
+    checked = functools.partial(real_examples, tensors, allow_nan=allow_nan)
+    return in_one_batch(tensors, inputs, checked)
+
+
+def in_one_batch(
+    tensors: Sequence[Tensor],
+    inputs: Sequence[Examples],
+    checked: Callable[..., Sequence[jax.Array | QTensor]],
+) -> tuple[jax.Array | QTensor, ...]:
+    """Inputs of a graph, given as such or as batches, as `quant.calibrate` takes them.
+
+    Args:
+      tensors: the inputs of the graph.
+      inputs: examples of each; or one sequence or iterator of batches.
+      checked: returns the checked inputs of a batch; it takes `where`, the batch for messages.
+
+    Raises:
+      ValueError: there are no batches, or they are not of the tensors.
+    """
+    if not are_batches(inputs):
+        return tuple(checked(cast(Sequence[Input], inputs), where=""))
+    batches = [
+        checked(as_inputs(batch), where=f"batch {number}: ")
+        for number, batch in enumerate(cast(Iterable[Batch], inputs[0]))
+    ]
+    if not batches:
+        raise ValueError("there are no batches")
+    return tuple(joined_rows(tensors, batches))
 
 
 def examples_at_once(graph: Graph) -> int:

@@ -17,7 +17,8 @@ from tosajax.dtypes import DType
 from tosajax.progress import Progress
 from tosajax.quant.calibration import weight_qparams
 from tosajax.quant.graphs.blocks import all_nodes, all_tensors
-from tosajax.quant.model.arguments import Input, real_examples
+from tosajax.quant.model.arguments import Examples
+from tosajax.quant.model.batches import real_batch
 from tosajax.quant.model.recipes import Params, corrected
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.qparams import QParams
@@ -142,7 +143,7 @@ def storage_cost(model: QModel) -> Cost:
 def mixed_precision(
     model: QModel,
     params: Params,
-    *inputs: Input,
+    *inputs: Examples,
     budget: float,
     weight_bits: Sequence[int] = (4, 8),
     activation_bits: Sequence[int] = (8, 16),
@@ -161,7 +162,7 @@ def mixed_precision(
     Args:
       model: the model, from `prepare`, of integers.
       params: the model's parameters, trained or not.
-      inputs: examples, as for `QModel.apply`.
+      inputs: examples, as for `QModel.apply`; or batches, as for `calibrate`.
       budget: the largest cost of all tensors together.
       weight_bits: the bits to choose from, 2 to 8.
       activation_bits: the bits to choose from, 2 to 16: up to 8 in INT8, else in INT16. Inputs and
@@ -202,7 +203,7 @@ def mixed_precision(
             _inner_activations(model), _checked_bits("activation_bits", activation_bits, 16)
         ),
     }
-    inputs = real_examples(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
+    inputs = real_batch(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
     loss = from_float(model, params, inputs) if loss is None else of_outputs(loss)
     cost = storage_cost(model) if cost is None else cost
     wide, own = with_rules(model, params, _byte_rules(model))

@@ -17,7 +17,8 @@ from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
 from tosajax.progress import Progress
-from tosajax.quant.model.arguments import Input, real_examples
+from tosajax.quant.model.arguments import Examples
+from tosajax.quant.model.batches import real_batch
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.spec import QSpec, Rule, rule
@@ -77,7 +78,7 @@ class Rescue:
 def rescue(
     model: QModel,
     params: Params,
-    *inputs: Input,
+    *inputs: Examples,
     budget: float,
     loss: Loss | None = None,
     names: Sequence[str] | None = None,
@@ -93,7 +94,7 @@ def rescue(
     Args:
       model: the model, from `prepare`, of integers, with activations of INT8.
       params: the model's parameters, trained or not.
-      inputs: examples, as for `QModel.apply`.
+      inputs: examples, as for `QModel.apply`; or batches, as for `calibrate`.
       budget: the largest loss.
       loss: the loss of the outputs of `QModel.apply`. By default the mean squared difference from
         the outputs of the float graph.
@@ -129,7 +130,7 @@ def rescue(
     model = prepared(model, message, of_integers=True)
     model.check(params)
     names = lift_candidates(model, names)
-    inputs = real_examples(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
+    inputs = real_batch(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
     loss = from_float(model, params, inputs) if loss is None else of_outputs(loss)
     measure = functools.partial(_exact_loss, inputs=inputs, loss=loss)
     before = measure(model, params)

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
-from tosajax.quant.model.arguments import Input, real_examples
+from tosajax.quant.model.arguments import Examples
+from tosajax.quant.model.batches import real_batch
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.room import fitted_qparams
 from tosajax.quant.qmodel import QModel, prepared
@@ -25,7 +26,7 @@ Metric = Literal["loss", "fisher", "hessian"]
 def sensitivity(
     model: QModel,
     params: Params,
-    *inputs: Input,
+    *inputs: Examples,
     bits: Sequence[int] = (2, 3, 4, 8),
     loss: Loss | None = None,
     metric: Metric = "loss",
@@ -36,7 +37,7 @@ def sensitivity(
 
     Args:
       model: the model, from `prepare`, with its parameters.
-      inputs: examples, as for `QModel.apply`.
+      inputs: examples, as for `QModel.apply`; or batches, as for `calibrate`.
       bits: the bits to try; a tensor leaves out more bits than its type has.
       loss: the loss of the outputs of `QModel.apply`. For "fisher" it returns one value an example,
         so that labels it closes over have the examples on the first axis. By default the mean
@@ -76,7 +77,7 @@ def sensitivity(
             raise ValueError(
                 f"names has {name!r}, which has no scale of its own{near(name, model.specs)}"
             )
-    inputs = real_examples(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
+    inputs = real_batch(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
     if metric not in ("loss", "fisher", "hessian"):
         raise ValueError(f"metric {metric!r}, expected 'loss', 'fisher' or 'hessian'")
     if metric == "fisher" and loss is None:
