@@ -72,5 +72,5 @@ def test_errors_name_the_batch(model, params):
         quant.check_bit_exact(model, params, [(worse, Y[:2])], against="frozen")
     with pytest.raises(ValueError, match="there are no batches"):
         quant.report(model, params, iter(()))
-    with pytest.raises(TypeError, match="1 input.*expected 2|expected 2"):
+    with pytest.raises(TypeError, match="expected 2"):
         quant.report(model, params, [X])
