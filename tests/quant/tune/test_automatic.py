@@ -12,6 +12,7 @@ import pytest
 from tosajax import DType, Graph, reference_model
 from tosajax import quant as tq
 from tosajax.quant.model.parts import heads
+from tosajax.quant.tune.automatic import lowers_noise
 from tosajax.quant.tune.range_choice import RangeChoice
 
 AGAINST = ("frozen", "reference_model") if reference_model.is_installed() else ("frozen",)
@@ -196,3 +197,25 @@ def test_ranges_of_other_values_keep_their_observer():
         if other != name:
             assert found["qparams"][other].scale == plain["qparams"][other].scale
     model.check(found)
+
+
+@pytest.mark.parametrize(
+    ("gains", "is_lower"),
+    [
+        ([4.0] + [0.0] * 15, False),  # one example
+        ([4.0, 4.0] + [0.0] * 14, False),
+        ([4.0, 4.0, 4.0, 4.0] + [0.0] * 12, True),
+        ([1.0, 0.9, 1.1, 1.0], True),
+        ([1.0], True),
+        ([0.05] * 16, False),  # of 10: less than a hundredth
+        ([0.0] * 16, False),
+        ([-1.0] * 16, False),
+    ],
+)
+def test_what_lowers_noise(gains, is_lower):
+    before = np.full(len(gains), 10.0)
+    assert lowers_noise(before, before - np.array(gains)) == is_lower
+
+
+def test_noise_of_nothing_cannot_be_lowered():
+    assert not lowers_noise(np.zeros(4), np.zeros(4))

@@ -33,7 +33,10 @@ from tosajax.quant.tune.range_choice import RangeChoice
 from tosajax.report import UnsupportedError
 
 _MOST_EXAMPLES = 32  # that one run measures
-_GAIN = 0.99  # of the noise that a remedy must leave at most, to be worth keeping
+_GAIN = 0.01  # of the noise that a remedy must remove at least, to be worth keeping
+# Standard errors that it must remove at least: one example that gains a lot has one of them, and
+# two that gain the same have 1.4.
+_ERRORS = 1.5
 _WORSE = 1.05  # of the noise on held-back examples, which are few
 
 # Runs the integers on a batch of real inputs, and returns real outputs.
@@ -182,7 +185,8 @@ def auto(
     tensors at once, then for each by itself; equalized channels; smoothed activations; corrected
     biases; GPTQ; INT16 for the tensors that cost most, as far as the budget of multiply-accumulates
     goes. A remedy is kept if it raises the metric; or lowers the noise of the integers that ship,
-    over all examples, is not worse on the other half, and does not lower the metric.
+    over all examples and by more than a few of them would by chance, is not worse on the other
+    half, and does not lower the metric.
 
     Args:
       graph: the float graph or function, as for `prepare`.
@@ -227,12 +231,12 @@ def auto(
 
 
 class _Candidate(NamedTuple):
-    """A model and its parameters, with the noise of its outputs relative to their signal."""
+    """A model and its parameters, with the noise of each example relative to the mean signal."""
 
     model: PreparedModel
     params: Params
-    noise: float = math.inf  # on the examples that choose
-    held_back: float = math.inf
+    noise: np.ndarray = np.full(1, math.inf)  # of the examples that choose
+    held_back: np.ndarray = np.full(1, math.inf)
     score: float | None = None
     note: str = ""
     lifts: Lifts = Lifts()
@@ -314,7 +318,8 @@ class _Search:
             made = make(self.best._replace(note=""))
         except (ValueError, UnsupportedError) as error:
             # A remedy that this network has no place for; the others go on.
-            candidate = self.best._replace(noise=math.inf, held_back=math.inf, note=str(error))
+            none = np.full(1, math.inf)
+            candidate = self.best._replace(noise=none, held_back=none, note=str(error))
         else:
             candidate = self._measured(made)
         is_kept = self._is_better(candidate)
@@ -324,15 +329,18 @@ class _Search:
 
     def _is_better(self, candidate: _Candidate) -> bool:
         best = self.best
-        noise, least = (c.noise + c.held_back for c in (candidate, best))
-        is_less = noise <= _GAIN * least and candidate.held_back <= _WORSE * best.held_back
-        if candidate.score is None or best.score is None or math.isinf(candidate.noise):
+        if np.isinf(candidate.noise).any():
+            return False
+        before, after = (np.concatenate([c.noise, c.held_back]) for c in (best, candidate))
+        is_worse = candidate.held_back.mean() > _WORSE * best.held_back.mean()
+        is_less = lowers_noise(before, after) and not is_worse
+        if candidate.score is None or best.score is None:
             return is_less
         return candidate.score > best.score or (is_less and candidate.score == best.score)
 
     def _add(self, name: str, begin: float, candidate: _Candidate, *, is_kept: bool) -> None:
         seconds = time.perf_counter() - begin
-        sqnr, held_back = map(_decibels, (candidate.noise, candidate.held_back))
+        sqnr, held_back = (_decibels(x.mean()) for x in (candidate.noise, candidate.held_back))
         self.remedies.append(
             Remedy(name, seconds, sqnr, held_back, candidate.score, is_kept, candidate.note)
         )
@@ -369,16 +377,18 @@ class _Search:
 
     def _measured(self, candidate: _Candidate) -> _Candidate:
         noise, held_back = (
-            float(np.mean(self._noises(candidate, number, self.heads)))
+            np.mean(self._noises(candidate, number, self.heads), axis=0)
             for number in range(len(self.halves))
         )
         score = None if self.metric is None else float(self.metric(self._predict(candidate)))
         return candidate._replace(noise=noise, held_back=held_back, score=score)
 
     def _outputs_sqnr(self, candidate: _Candidate) -> list[float]:
-        return [_decibels(n) for n in self._noises(candidate, 1, candidate.model.graph.outputs)]
+        noises = self._noises(candidate, 1, candidate.model.graph.outputs)
+        return [_decibels(noise.mean()) for noise in noises]
 
-    def _noises(self, candidate: _Candidate, half: int, names: Sequence[str]) -> list[float]:
+    def _noises(self, candidate: _Candidate, half: int, names: Sequence[str]) -> list[np.ndarray]:
+        """The noise of each example, of each tensor."""
         values = self._run(candidate)(*self.halves[half])
         return [_relative_noise(values[name], self.wanted[half][name]) for name in names]
 
@@ -401,10 +411,18 @@ class _Search:
         return lambda *inputs: dict(zip(self.names, run(qparams, computed, *inputs), strict=True))
 
 
-def _relative_noise(y: jax.Array, wanted: np.ndarray) -> float:
-    """Noise over signal, in power; the noise itself where there is no signal."""
-    noise = float(np.sum(np.square(np.asarray(y, np.float64) - wanted)))
-    signal = float(np.sum(np.square(wanted)))
+def lowers_noise(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether a remedy lowers the noise of examples, by more than a few of them would by chance."""
+    gains = before - after
+    error = gains.std() / math.sqrt(gains.size)
+    return bool(gains.mean() > 0 and gains.mean() >= max(_GAIN * before.mean(), _ERRORS * error))
+
+
+def _relative_noise(y: jax.Array, wanted: np.ndarray) -> np.ndarray:
+    """The noise of each example over the mean signal, in power; the noise itself without signal."""
+    axes = tuple(range(1, wanted.ndim))
+    noise = np.sum(np.square(np.asarray(y, np.float64) - wanted), axes)
+    signal = np.sum(np.square(wanted)) / len(wanted)
     return noise / signal if signal else noise
 
 
