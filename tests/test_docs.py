@@ -60,6 +60,9 @@ def test_commands_run(command, tmp_path, monkeypatch, capsys):
     np.save(tmp_path / "real.npy", np.load(tmp_path / "x.npy")[:4].astype(np.float32) / 16)
     tosajax.save(tosajax.load(tmp_path / "model.tosa"), tmp_path / "model.mlir")
     (tmp_path / "labels.npy").symlink_to(DATA / "digits_test" / "labels.npy")
+    floats = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
+    tosajax.save(tosajax.export(lambda x: x @ floats[:4], floats[:1]), tmp_path / "float.tosa")
+    np.save(tmp_path / "floats.npy", floats)
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(command)[1:]) == 0
 

@@ -80,10 +80,9 @@ LAYERS: dict[str, set[str]] = {
         *("runtime", "spec", "text_table", "viz"),
     },
     "quant": {
-        *("arguments", "builder", "dtypes", "fixedpoint", "from_jax", "grad", "graph", "html"),
-        "lowering",
-        *("ops", "passes", "progress", "reference_model", "report", "runtime", "spec"),
-        "validation",
+        *("arguments", "atomic", "builder", "dtypes", "fixedpoint", "from_jax", "grad", "graph"),
+        *("html", "lowering", "ops", "passes", "progress", "reference_model", "report"),
+        *("runtime", "spec", "validation", "viz"),
     },
     "sweep": {
         *("arguments", "atomic", "dtypes", "grad", "graph", "io", "lowering", "ops", "passes"),
@@ -93,7 +92,7 @@ LAYERS: dict[str, set[str]] = {
     "cli": {
         *("arguments", "atomic", "compare", "dtypes", "from_jax", "graph", "html", "io"),
         *("report", "rewrite", "runtime"),
-        *("progress", "sweep", "tosajax", "viz"),
+        *("progress", "quant", "sweep", "tosajax", "viz"),
     },
     "__main__": {"cli"},
 }
@@ -106,7 +105,7 @@ ON_TOP: dict[str, set[str]] = {
 }
 
 # Parts above, of whose types a part takes arguments: it imports them for checkers alone.
-TYPES: dict[str, set[str]] = {"compare": {"quant"}, "viz": {"compare", "sweep"}}
+TYPES: dict[str, set[str]] = {"compare": {"quant"}, "viz": {"compare", "quant", "sweep"}}
 
 # Modules and packages of `quant`, lowest first: each imports those before it.
 QUANT = (

@@ -27,6 +27,7 @@ from tosajax.cli import (
     explain,
     export,
     info,
+    quantize,
     rewrite,
     rounding,
     run,
@@ -37,7 +38,8 @@ from tosajax.cli._common import STDIN
 
 # Commands import most modules when they run, so that help and usage errors appear at once.
 _COMMANDS = (
-    *(info, show, check, explain, run, compare, convert, export, dump, rewrite, rounding, sweep),
+    *(info, show, check, explain, run, compare, convert, export, quantize, dump, rewrite),
+    *(rounding, sweep),
 )
 
 _EXAMPLES = "examples:"  # the first line of the examples in a help text

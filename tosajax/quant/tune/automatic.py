@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import numpy as np
 
 from tosajax import html
 from tosajax.arguments.types import check_type
+from tosajax.atomic import write_json, write_text
 from tosajax.graph import Graph
 from tosajax.progress import Progress
 from tosajax.quant.calibration import calibrate, real_batches
@@ -135,7 +137,7 @@ class Auto:
     left: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"Auto({', '.join(f'{label} {value}' for label, value in self._summary())})"
+        return f"Auto({', '.join(f'{label} {value}' for label, value in self.summary())})"
 
     def __str__(self) -> str:
         """The result, the remedies in the order of trial, the outputs, and what is left."""
@@ -155,9 +157,35 @@ class Auto:
     def _repr_html_(self) -> str:
         head = [field.name.replace("_", " ") for field in dataclasses.fields(Remedy)]
         rows = [list(dataclasses.astuple(remedy)) for remedy in self.remedies]
-        return html.box("Auto", self._summary(), head, rows, noun="remedy", named_by=0)
+        return html.box("Auto", self.summary(), head, rows, noun="remedy", named_by=0)
 
-    def _summary(self) -> list[tuple[str, str]]:
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Writes all but the model, its parameters and the graph as JSON, atomically.
+
+        Infinities, which JSON lacks, are the strings "inf" and "-inf".
+        """
+        parts = ("remedies", "outputs", "lifted", "wide_macs", "left")
+        content = {name: getattr(self, name) for name in parts}
+        remedies = [dataclasses.asdict(remedy) for remedy in self.remedies]
+        write_json(path, {**content, "remedies": remedies})
+
+    def to_html(self, path: str | os.PathLike[str], *, command: str | None = None) -> None:
+        """Writes an HTML page with a chart and all remedies, atomically.
+
+        Args:
+          path: the path of the file.
+          command: the command that made the result, for the page's footer.
+
+        Raises:
+          ImportError: matplotlib, which the chart needs, is not installed.
+          OSError: the file cannot be written.
+        """
+        from tosajax.viz.automatic import auto_page
+
+        write_text(path, auto_page(self, command))
+
+    def summary(self) -> list[tuple[str, str]]:
+        """What was gained, lifted and spent: pairs of a word and a text."""
         first = self.remedies[0]
         last = [remedy for remedy in self.remedies if remedy.is_kept][-1]
         seconds = sum(remedy.seconds for remedy in self.remedies)
