@@ -70,7 +70,7 @@ def test_each_remedy_is_in_the_report():
     names = [remedy.name for remedy in result().remedies]
     assert names == [
         *("defaults", "percentile 99.999", "percentile 99.99", "mse", "ranges by tensor"),
-        *("equalize", "smooth", "bias_correct", "gptq", "INT16"),
+        *("all examples seen", "equalize", "smooth", "bias_correct", "gptq", "INT16"),
     ]
     kept = [remedy for remedy in result().remedies if remedy.is_kept]
     assert {"equalize", "smooth"} & {remedy.name for remedy in kept}
@@ -119,7 +119,8 @@ def test_the_metric_decides():
         return scores[-1]
 
     found = tq.auto(network, examples(), example_args=[examples()[0]], metric=accuracy)
-    assert [remedy.score for remedy in found.remedies] == scores
+    scored = [remedy for remedy in found.remedies if remedy.name != "all examples seen"]
+    assert [remedy.score for remedy in scored] == scores
     kept = [remedy.score or 0.0 for remedy in found.remedies if remedy.is_kept]
     assert kept == sorted(kept)
 
@@ -127,7 +128,8 @@ def test_the_metric_decides():
     worse = tq.auto(
         network, examples(), example_args=[examples()[0]], metric=lambda predict: -next(calls)
     )
-    assert [remedy.is_kept for remedy in worse.remedies].count(True) == 1
+    assert [remedy.is_kept for remedy in worse.remedies].count(True) == 2
+    assert worse.remedies[5].score == worse.remedies[0].score == 0
 
 
 def test_one_example_chooses_and_judges():
@@ -147,7 +149,17 @@ def test_a_remedy_that_raises_is_in_the_report(monkeypatch):
     found = tq.auto(network, examples(), example_args=[examples()[0]])
     (remedy,) = [each for each in found.remedies if each.name == "bias_correct"]
     assert (remedy.is_kept, remedy.note) == (False, "no place for it")
-    assert len(found.remedies) == 10
+    assert len(found.remedies) == 11
+
+
+def test_ranges_are_judged_on_examples_that_they_have_not_seen():
+    """The ranges of small examples clip large ones; those of large ones are coarse for small."""
+    mixed = [x * (4 if number % 2 else 1) for number, x in enumerate(examples())]
+    found = tq.auto(network, mixed, example_args=[mixed[0]], budget=tq.Budget(wide_macs=0))
+    remedies = {remedy.name: remedy for remedy in found.remedies}
+    unseen, seen = remedies["defaults"], remedies["all examples seen"]
+    assert seen.held_back > unseen.held_back + 3
+    assert abs(seen.sqnr - unseen.sqnr) < 3
 
 
 @pytest.mark.parametrize("budget", [{"seconds": -1}, {"wide_macs": 1.5}, {"wide_macs": -0.1}])
@@ -185,14 +197,17 @@ def test_heads_are_logits():
 
 def test_ranges_of_other_values_keep_their_observer():
     model = tq.prepare(network, example_args=[examples()[0]])
-    params = tq.calibrate(model, examples())
-    choice = RangeChoice(model, params, examples())
-    narrow = choice.params("percentile 99.99")
-    name = next(n for n in model.activations if n not in choice.kinds_of(params))
-    mixed = {**params, "qparams": {**params["qparams"], name: narrow["qparams"][name]}}
+    tails = [np.random.default_rng(6).normal(size=(8192, WIDTH)).astype(np.float32) ** 3]
+    params = tq.calibrate(model, tails)
+    choice = RangeChoice(model, tails, params)
+    narrow = choice.params(choice.everywhere("percentile 99.99"))
+    found = {name: each["qparams"] for name, each in (("own", params), ("narrow", narrow))}
+    name = next(n for n in model.activations if found["own"][n].scale != found["narrow"][n].scale)
+    assert choice.params({}) is params
     values = tq.equalize(model)
-    found = choice.of_values(tq.sample_tables(model, mixed), values)
-    plain = tq.calibrate(model, examples(), values=values)
+    found = choice.of_values({name: "percentile 99.99"}, values)
+    plain = tq.calibrate(model, tails, values=values)
+    assert found["qparams"][name].scale != plain["qparams"][name].scale
     for other in model.activations:
         if other != name:
             assert found["qparams"][other].scale == plain["qparams"][other].scale

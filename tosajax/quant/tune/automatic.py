@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +20,7 @@ from tosajax.graph import Graph
 from tosajax.progress import Progress
 from tosajax.quant.calibration import calibrate, real_batches
 from tosajax.quant.model.arguments import Batch, Input, real_examples
-from tosajax.quant.model.batches import examples_at_once, joined_rows
+from tosajax.quant.model.batches import examples_at_once, joined_rows, rows
 from tosajax.quant.model.parts import heads
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params
@@ -31,7 +32,7 @@ from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.equalization import equalize, smooth
 from tosajax.quant.tune.gptq import gptq
 from tosajax.quant.tune.lifts import Lifts, lift_some
-from tosajax.quant.tune.range_choice import RangeChoice
+from tosajax.quant.tune.range_choice import Kinds, RangeChoice
 from tosajax.report import UnsupportedError
 
 _MOST_EXAMPLES = 32  # that one run measures
@@ -209,12 +210,14 @@ def auto(
 ) -> Auto:
     """Quantizes a graph with the remedies that help it, within a budget.
 
-    It calibrates with all examples. Half of them choose: ranges that leave out outliers, for all
-    tensors at once, then for each by itself; equalized channels; smoothed activations; corrected
-    biases; GPTQ; INT16 for the tensors that cost most, as far as the budget of multiply-accumulates
-    goes. A remedy is kept if it raises the metric; or lowers the noise of the integers that ship,
-    over all examples and by more than a few of them would by chance, is not worse on the other
-    half, and does not lower the metric.
+    First it chooses ranges that leave out outliers, for all tensors at once, then for each by
+    itself: it judges them on the half of the examples that they were not observed on, and vice
+    versa, as ranges hold all that they have seen. With the ranges of all examples it goes on to
+    equalized channels; smoothed activations; corrected biases; GPTQ; INT16 for the tensors that
+    cost most, as far as the budget of multiply-accumulates goes, chosen by one half of the
+    examples. A remedy is kept if it raises the metric; or lowers the noise of the integers that
+    ship, over all examples and by more than a few of them would by chance, is not worse on the
+    other half, and does not lower the metric.
 
     Args:
       graph: the float graph or function, as for `prepare`.
@@ -267,6 +270,7 @@ class _Candidate(NamedTuple):
     held_back: np.ndarray = np.full(1, math.inf)
     score: float | None = None
     note: str = ""
+    kinds: Kinds = MappingProxyType({})
     lifts: Lifts = Lifts()
 
 
@@ -286,9 +290,9 @@ class _Search:
         self.batches, self.budget, self.metric, self.bar = batches, budget, metric, bar
         self.deadline = begin + budget.seconds
         self.remedies: list[Remedy] = []
-        joined = joined_rows(
-            model.float_graph.input_tensors, real_batches(model, batches, allow_nan=False)
-        )
+        tensors = model.float_graph.input_tensors
+        real = real_batches(model, batches, allow_nan=False)
+        joined = joined_rows(tensors, real)
         half = min(_MOST_EXAMPLES, examples_at_once(model.float_graph))
         count = min(jax.tree.leaves(joined)[0].shape[0], 2 * half)
         self.halves = [
@@ -303,17 +307,32 @@ class _Search:
             {n: np.asarray(y, np.float64) for n, y in zip(self.names, values, strict=True)}
             for values in floats
         ]
-        self.first = self.best = self._measured(_Candidate(model, params))
+        self.ranges = RangeChoice(model, batches, params)
+        size = jax.tree.leaves(rows(tensors, real[0]))[0].shape[0]  # programs of it are compiled
+        self.ranges_of_halves = self._ranges_of_halves(size)
+        self.first = self.best = self._measured_unseen(_Candidate(model, params))
         self._add("defaults", begin, self.best, is_kept=True)
+
+    def _ranges_of_halves(self, size: int) -> list[RangeChoice]:
+        """The ranges that each half of the examples gives, run in batches of some size."""
+        halves = [_in_batches(half, size) for half in self.halves]
+        if time.perf_counter() > self.deadline:
+            return [self.ranges, self.ranges]
+        try:
+            return [self.ranges.on(batches) for batches in halves]
+        except ValueError:  # only examples of the other half take a branch
+            return [self.ranges, self.ranges]
 
     def run(self) -> None:
         """All remedies, until the time is over."""
-        choice = RangeChoice(self.best.model, self.best.params, self.batches)
-        for name in choice.kinds:
-            self._try(name, lambda c, name=name: c._replace(params=choice.params(name)))
-        self._try("ranges by tensor", lambda c: self._by_tensor(c, choice))
-        self._try("equalize", lambda c: self._with_values(c, choice, equalize(c.model)))
-        self._try("smooth", lambda c: self._with_values(c, choice, smooth(c.model, self.batches)))
+        unseen = self._measured_unseen
+        for name in self.ranges.observers:
+            kinds = self.ranges.everywhere(name)
+            self._try(name, lambda c, kinds=kinds: self._of_kinds(c, kinds), unseen)
+        self._try("ranges by tensor", self._by_tensor, unseen)
+        self._see_all()
+        self._try("equalize", lambda c: self._with_values(c, equalize(c.model)))
+        self._try("smooth", lambda c: self._with_values(c, smooth(c.model, self.batches)))
         self._try("bias_correct", self._bias_corrected)
         self._try("gptq", self._by_gptq)
         if self.budget.wide_macs > 0:
@@ -336,7 +355,12 @@ class _Search:
 
     # One remedy.
 
-    def _try(self, name: str, make: Callable[[_Candidate], _Candidate]) -> None:
+    def _try(
+        self,
+        name: str,
+        make: Callable[[_Candidate], _Candidate],
+        measured: Callable[[_Candidate], _Candidate] | None = None,
+    ) -> None:
         """Makes a candidate of the best one, measures it, and keeps it if it is better."""
         begin = time.perf_counter()
         if begin > self.deadline:
@@ -349,7 +373,7 @@ class _Search:
             none = np.full(1, math.inf)
             candidate = self.best._replace(noise=none, held_back=none, note=str(error))
         else:
-            candidate = self._measured(made)
+            candidate = (measured or self._measured)(made)
         is_kept = self._is_better(candidate)
         self._add(name, begin, candidate, is_kept=is_kept)
         if is_kept:
@@ -374,14 +398,28 @@ class _Search:
         )
         self.bar.update()
 
-    def _by_tensor(self, best: _Candidate, choice: RangeChoice) -> _Candidate:
-        inputs, wanted = self.halves[0], self._wanted_heads()
-        params, changed = choice.by_tensor(best.params, inputs, wanted, self.deadline)
-        return best._replace(params=params, note=f"{html.counted(changed, 'tensor')} changed")
+    def _see_all(self) -> None:
+        """Goes on with the ranges of all examples, which the next remedies are compared with."""
+        begin = time.perf_counter()
+        if begin <= self.deadline:
+            self.best = self._with_noise(self.best, [self.best.params] * 2)
+            self._add("all examples seen", begin, self.best, is_kept=True)
 
-    def _with_values(self, best: _Candidate, choice: RangeChoice, values: Any) -> _Candidate:
-        """Other constants of the same function, with the kinds of ranges chosen before."""
-        return best._replace(params=choice.of_values(best.params, values))
+    def _of_kinds(self, best: _Candidate, kinds: Kinds) -> _Candidate:
+        return best._replace(params=self.ranges.params(kinds), kinds=kinds)
+
+    def _by_tensor(self, best: _Candidate) -> _Candidate:
+        """The ranges of one half, chosen by the noise of the other."""
+        inputs, wanted = self.halves[0], self._wanted_heads()
+        kinds = self.ranges_of_halves[1].by_tensor(best.kinds, inputs, wanted, self.deadline)
+        names = {*kinds, *best.kinds}
+        changed = sum(kinds.get(name) != best.kinds.get(name) for name in names)
+        note = f"{html.counted(changed, 'tensor')} changed"
+        return self._of_kinds(best, kinds)._replace(note=note)
+
+    def _with_values(self, best: _Candidate, values: Any) -> _Candidate:
+        """Other constants of the same function, with the observers chosen before."""
+        return best._replace(params=self.ranges.of_values(best.kinds, values))
 
     def _bias_corrected(self, best: _Candidate) -> _Candidate:
         return best._replace(params=bias_correct(best.model, best.params, self.batches))
@@ -403,13 +441,28 @@ class _Search:
         """The heads of the float graph, for the examples that choose."""
         return {name: self.wanted[0][name] for name in self.heads}
 
+    def _measured_unseen(self, candidate: _Candidate) -> _Candidate:
+        """Measured on each half with the ranges that the other one gives.
+
+        With ranges of all examples, nothing would show that narrow ones clip examples to come.
+        """
+        others = [ranges.params(candidate.kinds) for ranges in reversed(self.ranges_of_halves)]
+        return self._scored(self._with_noise(candidate, others))
+
     def _measured(self, candidate: _Candidate) -> _Candidate:
+        return self._scored(self._with_noise(candidate, [candidate.params] * 2))
+
+    def _with_noise(self, candidate: _Candidate, of_halves: Sequence[Params]) -> _Candidate:
+        """The candidate with the noise of its heads, by the parameters for each half."""
         noise, held_back = (
-            np.mean(self._noises(candidate, number, self.heads), axis=0)
-            for number in range(len(self.halves))
+            np.mean(self._noises(candidate._replace(params=params), number, self.heads), axis=0)
+            for number, params in enumerate(of_halves)
         )
+        return candidate._replace(noise=noise, held_back=held_back)
+
+    def _scored(self, candidate: _Candidate) -> _Candidate:
         score = None if self.metric is None else float(self.metric(self._predict(candidate)))
-        return candidate._replace(noise=noise, held_back=held_back, score=score)
+        return candidate._replace(score=score)
 
     def _outputs_sqnr(self, candidate: _Candidate) -> list[float]:
         noises = self._noises(candidate, 1, candidate.model.graph.outputs)
@@ -437,6 +490,12 @@ class _Search:
         computed, qparams = computed_constants(model, params), {"qparams": params["qparams"]}
         run = jitted(watched, exact_of_constants)
         return lambda *inputs: dict(zip(self.names, run(qparams, computed, *inputs), strict=True))
+
+
+def _in_batches(examples: Batch, size: int) -> list[Batch]:
+    count = jax.tree.leaves(examples)[0].shape[0]
+    places = range(0, count, size)
+    return [jax.tree.map(lambda x, at=at: x[at : at + size], examples) for at in places]
 
 
 def lowers_noise(before: np.ndarray, after: np.ndarray) -> bool:

@@ -24,79 +24,78 @@ _GAIN = 0.999  # of the noise that another range must leave at most
 _Values = Mapping[str, jax.Array]
 
 
+# The observer of each tensor whose range is not by the model's own, by name.
+Kinds = Mapping[str, str]
+
+
 class RangeChoice:
     """Ranges of the activations of a model by several observers, of one run of the examples.
 
     Args:
       model: the model, from `prepare`.
-      params: its parameters, whose ranges are by the observers of its own.
       batches: examples, as for `calibrate`.
+      own: the parameters that `calibrate` makes of them; by default they are made.
     """
 
-    def __init__(self, model: PreparedModel, params: Params, batches: Sequence[Batch]) -> None:
-        self.model, self.own, self.batches = model, params, batches
-        self._models = {name: _observed_by(model, observer) for name, observer in _kinds(model)}
+    def __init__(
+        self, model: PreparedModel, batches: Sequence[Batch], own: Params | None = None
+    ) -> None:
+        self.model, self.batches = model, batches
+        self.own = calibrate(model, batches) if own is None else own
+        self._models = {name: _observed_by(model, observer) for name, observer in _observers(model)}
         self._settled: dict[str, Params] = {}
         self._observed: Observed | None = None
 
+    def on(self, batches: Sequence[Batch]) -> RangeChoice:
+        """The ranges of other examples, by the same programs."""
+        other = RangeChoice(self.model, batches)
+        other._models = self._models
+        return other
+
     @property
-    def kinds(self) -> tuple[str, ...]:
+    def observers(self) -> tuple[str, ...]:
         """The names of the observers."""
         return tuple(self._models)
 
-    def params(self, kind: str) -> Params:
-        """The parameters with all ranges by one observer."""
-        if self._observed is None:
-            self._observed = self._observe(self.own["values"])
-        if kind not in self._settled:
-            self._settled[kind] = settle(self._models[kind], self._observed)
-        return self._settled[kind]
+    def everywhere(self, observer: str) -> Kinds:
+        """All ranges by one observer."""
+        return dict.fromkeys(self.model.activations, observer)
 
-    def kinds_of(self, params: Params) -> dict[str, str]:
-        """The observer of each range that is not by the model's own."""
-        chosen = {}
-        for name in self.model.activations:
-            for kind in (None, *self._settled):
-                known = self.own if kind is None else self._settled[kind]
-                if _is_same(params["qparams"][name], known["qparams"][name]):
-                    if kind is not None:
-                        chosen[name] = kind
-                    break
-        return chosen
+    def params(self, kinds: Kinds) -> Params:
+        """The parameters with some ranges by other observers than the model's own."""
+        if not kinds:
+            return self.own
+        qparams = {name: self._settled_by(kind)["qparams"][name] for name, kind in kinds.items()}
+        return self._with_ranges(self.own, qparams)
 
-    def of_values(self, params: Params, values: _Values) -> Params:
-        """Parameters for other constants, with each range by the observer that it had."""
+    def of_values(self, kinds: Kinds, values: _Values) -> Params:
+        """The parameters for other constants."""
         own = calibrate(self.model, self.batches, values=values)
-        chosen = self.kinds_of(params)
-        if not chosen:
+        if not kinds:
             return own
         observed = self._observe(values)
-        settled = {k: settle(self._models[k], observed) for k in {*chosen.values()}}
-        qparams = {name: settled[kind]["qparams"][name] for name, kind in chosen.items()}
-        return sample_tables(self.model, {**own, "qparams": {**own["qparams"], **qparams}})
-
-    def _observe(self, values: _Values) -> Observed:
-        return observe(next(iter(self._models.values())), self.batches, values=values)
+        settled = {kind: settle(self._models[kind], observed) for kind in {*kinds.values()}}
+        qparams = {name: settled[kind]["qparams"][name] for name, kind in kinds.items()}
+        return self._with_ranges(own, qparams)
 
     def by_tensor(
         self,
-        params: Params,
+        kinds: Kinds,
         inputs: Sequence[Any],
         wanted: Mapping[str, np.ndarray],
         deadline: float,
-    ) -> tuple[Params, int]:
+    ) -> Kinds:
         """Takes for each tensor the range with the least noise, those first that differ most.
 
         Args:
-          params: the parameters to begin with.
+          kinds: the observers to begin with.
           inputs: real inputs.
           wanted: tensors of the float graph to be near to, by name.
           deadline: of `time.perf_counter`, after which all others stay as they are.
-
-        Returns:
-          The parameters, and how many tensors changed.
         """
-        ranges = [params, self.own, *map(self.params, self.kinds)]
+        params = self.params(kinds)
+        others = (None, *self.observers)
+        ranges = [params, self.own, *map(self._settled_by, self.observers)]
         stacked = {
             name: jax.tree.map(lambda *x: jnp.stack(x), *(p["qparams"][name] for p in ranges))
             for name in self.model.activations
@@ -105,7 +104,7 @@ class RangeChoice:
         names = sorted(ratios, key=lambda name: -ratios[name])
         names = [name for name in names if ratios[name] > _ALIKE]
         if not names:
-            return params, 0
+            return kinds
         noise = self._noise_of_choice(params, stacked, names, inputs, wanted)
         chosen = dict.fromkeys(names, 0)
         least = noise(chosen)
@@ -115,10 +114,23 @@ class RangeChoice:
                     break
                 if (value := noise({**chosen, name: number})) <= _GAIN * least:
                     chosen, least = {**chosen, name: number}, value
-        changed = {name: number for name, number in chosen.items() if number}
-        qparams = {name: ranges[n]["qparams"][name] for name, n in changed.items()}
+        changed = {name: others[number - 1] for name, number in chosen.items() if number}
+        return {name: kind for name, kind in {**kinds, **changed}.items() if kind is not None}
+
+    def _settled_by(self, kind: str) -> Params:
+        """The parameters with all ranges by one observer."""
+        if self._observed is None:
+            self._observed = self._observe(self.own["values"])
+        if kind not in self._settled:
+            self._settled[kind] = settle(self._models[kind], self._observed)
+        return self._settled[kind]
+
+    def _observe(self, values: _Values) -> Observed:
+        return observe(next(iter(self._models.values())), self.batches, values=values)
+
+    def _with_ranges(self, params: Params, qparams: Mapping[str, QParams]) -> Params:
         params = {**params, "qparams": {**params["qparams"], **qparams}}
-        return sample_tables(self.model, params), len(changed)
+        return sample_tables(self.model, params)
 
     def _noise_of_choice(
         self,
@@ -149,9 +161,10 @@ class RangeChoice:
         return noise
 
 
-def _kinds(model: PreparedModel) -> list[tuple[str, Observer]]:
-    kinds = [("percentile 99.999", percentile(99.999)), ("percentile 99.99", percentile(99.99))]
-    return [*kinds, ("mse", mse())] if model.plan.is_integer else kinds
+def _observers(model: PreparedModel) -> list[tuple[str, Observer]]:
+    shares = (99.999, 99.99)
+    observers = [(f"percentile {share}", percentile(share)) for share in shares]
+    return [*observers, ("mse", mse())] if model.plan.is_integer else observers
 
 
 def _observed_by(model: PreparedModel, observer: Observer) -> PreparedModel:
@@ -161,10 +174,6 @@ def _observed_by(model: PreparedModel, observer: Observer) -> PreparedModel:
         spec = dataclasses.replace(scaled[name].spec, observer=observer)
         scaled[name] = dataclasses.replace(scaled[name], spec=spec)
     return dataclasses.replace(model, plan=dataclasses.replace(model.plan, scaled=scaled))
-
-
-def _is_same(a: QParams, b: QParams) -> bool:
-    return bool((a.scale == b.scale).all() & (a.zero_point == b.zero_point).all())
 
 
 def _largest_ratio(scales: jax.Array) -> float:
