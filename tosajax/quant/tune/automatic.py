@@ -84,7 +84,9 @@ class Remedy:
       name: what was done.
       seconds: that it took.
       sqnr: signal to quantization noise with it, in dB, on examples that it was chosen by; of the
-        outputs, before a final softmax or other elementwise functions.
+        outputs, before a final softmax or other elementwise functions. Ranges are measured on each
+        half of the examples with those of all others; "all examples seen" is what was
+        chosen, with the ranges of all.
       held_back: the same on other examples.
       score: the user's metric; None without one.
       is_kept: whether the result has it.
@@ -211,8 +213,8 @@ def auto(
     """Quantizes a graph with the remedies that help it, within a budget.
 
     First it chooses ranges that leave out outliers, for all tensors at once, then for each by
-    itself: it judges them on the half of the examples that they were not observed on, and vice
-    versa, as ranges hold all that they have seen. With the ranges of all examples it goes on to
+    itself, each judged on examples that it was not observed on, as ranges hold all that they have
+    seen. With the ranges of all examples it goes on to
     equalized channels; smoothed activations; corrected biases; GPTQ; INT16 for the tensors that
     cost most, as far as the budget of multiply-accumulates goes, chosen by one half of the
     examples. A remedy is kept if it raises the metric; or lowers the noise of the integers that
@@ -294,11 +296,10 @@ class _Search:
         real = real_batches(model, batches, allow_nan=False)
         joined = joined_rows(tensors, real)
         half = min(_MOST_EXAMPLES, examples_at_once(model.float_graph))
-        count = min(jax.tree.leaves(joined)[0].shape[0], 2 * half)
-        self.halves = [
-            tuple(jax.tree.map(lambda x, at=at: x[at:count:2], joined))
-            for at in (0, min(1, count - 1))
-        ]
+        total = jax.tree.leaves(joined)[0].shape[0]
+        count = min(total, 2 * half)
+        places = [np.arange(at, count, 2) for at in (0, min(1, count - 1))]
+        self.halves = [_examples_at(joined, each) for each in places]
         self.heads = heads(model)
         self.names = tuple(dict.fromkeys((*self.heads, *model.graph.outputs)))
         watched = model.with_outputs(*self.names)
@@ -309,19 +310,23 @@ class _Search:
         ]
         self.ranges = RangeChoice(model, batches, params)
         size = jax.tree.leaves(rows(tensors, real[0]))[0].shape[0]  # programs of it are compiled
-        self.ranges_of_halves = self._ranges_of_halves(size)
+        others = [np.setdiff1d(np.arange(total), each) for each in places]
+        # Each half is measured with ranges that have not seen it.
+        self.ranges_without = [
+            self._ranges_of(_examples_at(joined, each), size) if each.size else self.ranges
+            for each in others
+        ]
         self.first = self.best = self._measured_unseen(_Candidate(model, params))
         self._add("defaults", begin, self.best, is_kept=True)
 
-    def _ranges_of_halves(self, size: int) -> list[RangeChoice]:
-        """The ranges that each half of the examples gives, run in batches of some size."""
-        halves = [_in_batches(half, size) for half in self.halves]
+    def _ranges_of(self, examples: Batch, size: int) -> RangeChoice:
+        """The ranges of some examples, which run in batches of some size."""
         if time.perf_counter() > self.deadline:
-            return [self.ranges, self.ranges]
+            return self.ranges
         try:
-            return [self.ranges.on(batches) for batches in halves]
-        except ValueError:  # only examples of the other half take a branch
-            return [self.ranges, self.ranges]
+            return self.ranges.on(_in_batches(examples, size))
+        except ValueError:  # only other examples take a branch
+            return self.ranges
 
     def run(self) -> None:
         """All remedies, until the time is over."""
@@ -409,9 +414,8 @@ class _Search:
         return best._replace(params=self.ranges.params(kinds), kinds=kinds)
 
     def _by_tensor(self, best: _Candidate) -> _Candidate:
-        """The ranges of one half, chosen by the noise of the other."""
         inputs, wanted = self.halves[0], self._wanted_heads()
-        kinds = self.ranges_of_halves[1].by_tensor(best.kinds, inputs, wanted, self.deadline)
+        kinds = self.ranges_without[0].by_tensor(best.kinds, inputs, wanted, self.deadline)
         names = {*kinds, *best.kinds}
         changed = sum(kinds.get(name) != best.kinds.get(name) for name in names)
         note = f"{html.counted(changed, 'tensor')} changed"
@@ -442,12 +446,12 @@ class _Search:
         return {name: self.wanted[0][name] for name in self.heads}
 
     def _measured_unseen(self, candidate: _Candidate) -> _Candidate:
-        """Measured on each half with the ranges that the other one gives.
+        """Measured on each half with the ranges of all examples but that half.
 
         With ranges of all examples, nothing would show that narrow ones clip examples to come.
         """
-        others = [ranges.params(candidate.kinds) for ranges in reversed(self.ranges_of_halves)]
-        return self._scored(self._with_noise(candidate, others))
+        of_halves = [ranges.params(candidate.kinds) for ranges in self.ranges_without]
+        return self._scored(self._with_noise(candidate, of_halves))
 
     def _measured(self, candidate: _Candidate) -> _Candidate:
         return self._scored(self._with_noise(candidate, [candidate.params] * 2))
@@ -490,6 +494,10 @@ class _Search:
         computed, qparams = computed_constants(model, params), {"qparams": params["qparams"]}
         run = jitted(watched, exact_of_constants)
         return lambda *inputs: dict(zip(self.names, run(qparams, computed, *inputs), strict=True))
+
+
+def _examples_at(joined: Sequence[Any], places: np.ndarray) -> tuple[Any, ...]:
+    return tuple(jax.tree.map(lambda x: x[places], joined))
 
 
 def _in_batches(examples: Batch, size: int) -> list[Batch]:
