@@ -56,8 +56,8 @@ MUTANTS = [
         "quant/tune/automatic.py",
         "quant/tune/test_automatic.py",
         {
-            "_Search._is_better": [change(">", "<", 0), left("and"), left("or", 0)],
-            "lowers_noise": [change("_ERRORS", "0"), change("_GAIN", "0"), right("and")],
+            "_Search._is_better": [change(">", "<"), left("and"), left("or", 1)],
+            "lowers_noise": [change(">=", "<"), change(">", "<", 0), change(">", "<", 1)],
             "_Search._try": [change(">", "<")],
         },
     ),

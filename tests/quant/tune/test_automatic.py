@@ -228,9 +228,18 @@ def test_ranges_of_other_values_keep_their_observer():
     ],
 )
 def test_what_lowers_noise(gains, is_lower):
-    before = np.full(len(gains), 10.0)
-    assert lowers_noise(before, before - np.array(gains)) == is_lower
+    before, held_back = np.full(len(gains), 10.0), np.full(1, 10.0)
+    after = before - np.array(gains)
+    without = np.full(1, 10.0 - np.mean(gains))  # those held back gain as much
+    assert lowers_noise((before, held_back), (after, without)) == is_lower
 
 
 def test_noise_of_nothing_cannot_be_lowered():
-    assert not lowers_noise(np.zeros(4), np.zeros(4))
+    assert not lowers_noise((np.zeros(4), np.zeros(4)), (np.zeros(4), np.zeros(4)))
+
+
+@pytest.mark.parametrize(("held_back", "is_lower"), [(9.0, True), (10.4, True), (10.6, False)])
+def test_noise_of_examples_held_back_may_not_rise(held_back, is_lower):
+    """By more than a twentieth, however much those that chose gain."""
+    before, after = (np.full(4, 10.0), np.full(4, 10.0)), (np.full(4, 2.0), np.full(4, held_back))
+    assert lowers_noise(before, after) == is_lower

@@ -388,9 +388,7 @@ class _Search:
         best = self.best
         if np.isinf(candidate.noise).any():
             return False
-        before, after = (np.concatenate([c.noise, c.held_back]) for c in (best, candidate))
-        is_worse = candidate.held_back.mean() > _WORSE * best.held_back.mean()
-        is_less = lowers_noise(before, after) and not is_worse
+        is_less = lowers_noise(*((c.noise, c.held_back) for c in (best, candidate)))
         if candidate.score is None or best.score is None:
             return is_less
         return candidate.score > best.score or (is_less and candidate.score == best.score)
@@ -506,11 +504,20 @@ def _in_batches(examples: Batch, size: int) -> list[Batch]:
     return [jax.tree.map(lambda x, at=at: x[at : at + size], examples) for at in places]
 
 
-def lowers_noise(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether a remedy lowers the noise of examples, by more than a few of them would by chance."""
-    gains = before - after
+def lowers_noise(
+    before: tuple[np.ndarray, np.ndarray], after: tuple[np.ndarray, np.ndarray]
+) -> bool:
+    """Whether a remedy lowers the noise of examples, by more than a few of them would by chance.
+
+    Args:
+      before: the noise of each example that chooses, and of each that is held back.
+      after: the same with the remedy; it may not be worse for those held back.
+    """
+    gains = np.concatenate(before) - np.concatenate(after)
     error = gains.std() / math.sqrt(gains.size)
-    return bool(gains.mean() > 0 and gains.mean() >= max(_GAIN * before.mean(), _ERRORS * error))
+    least = max(_GAIN * np.concatenate(before).mean(), _ERRORS * error)
+    is_worse = after[1].mean() > _WORSE * before[1].mean()
+    return bool(gains.mean() > 0 and gains.mean() >= least and not is_worse)
 
 
 def _relative_noise(y: jax.Array, wanted: np.ndarray) -> np.ndarray:
