@@ -57,7 +57,7 @@ MUTANTS = [
         "quant/tune/test_automatic.py",
         {
             "_Search._is_better": [change(">", "<"), left("and"), left("or", 1)],
-            "lowers_noise": [change(">=", "<"), change(">", "<", 0), change(">", "<", 1)],
+            "lowers_noise": [change("<", ">="), left("or"), right("or"), left("and")],
             "_Search._try": [change(">", "<")],
         },
     ),

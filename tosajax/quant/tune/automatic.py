@@ -37,8 +37,8 @@ from tosajax.report import UnsupportedError
 
 _MOST_EXAMPLES = 32  # that one run measures
 _GAIN = 0.01  # of the noise that a remedy must remove at least, to be worth keeping
-# Standard errors that it must remove at least: one example that gains a lot has one of them, and
-# two that gain the same have 1.5.
+# Standard errors that it must remove at least, of the gains or of their signs: one example that
+# gains a lot has one of them, and two that gain the same have 1.5.
 _ERRORS = 1.7
 _WORSE = 1.05  # of the noise on held-back examples, which are few
 
@@ -513,11 +513,16 @@ def lowers_noise(
       before: the noise of each example that chooses, and of each that is held back.
       after: the same with the remedy; it may not be worse for those held back.
     """
-    gains = np.concatenate(before) - np.concatenate(after)
+    all_before, all_after = np.concatenate(before), np.concatenate(after)
+    if not all_after.mean() < (1 - _GAIN) * all_before.mean():
+        return False
+    gains = all_before - all_after
+    signs = np.sign(gains[gains != 0])
     error = gains.std() / math.sqrt(gains.size)
-    least = max(_GAIN * np.concatenate(before).mean(), _ERRORS * error)
-    is_worse = after[1].mean() > _WORSE * before[1].mean()
-    return bool(gains.mean() > 0 and gains.mean() >= least and not is_worse)
+    # Either sum is enough: one example may have most of the noise.
+    is_much = gains.mean() >= _ERRORS * error
+    is_common = signs.sum() >= _ERRORS * math.sqrt(signs.size)
+    return bool((is_much or is_common) and after[1].mean() <= _WORSE * before[1].mean())
 
 
 def _relative_noise(y: jax.Array, wanted: np.ndarray) -> np.ndarray:
