@@ -46,8 +46,8 @@ def pytest_configure(config: pytest.Config):
     share_contexts()
 
 
-# Folders in which a third of the variants of a test runs, and no more than some: all others run
-# with the slow tests. Conformance tests run all types and modes of operators in any case, with
+# Folders in which a third of the variants of a test runs, at most _MOST, and all others with the
+# slow tests. Conformance tests run all types and modes of operators in any case, with
 # native kernels where there are any.
 _THINNED = (
     *("compliance", "fixedpoint", "from_jax", "grad", "hifi", "lowering", "native", "ops"),

@@ -313,3 +313,22 @@ def test_operands_of_an_int16_concat_have_steps():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.freeze(params)
+
+
+def test_a_concat_inside_a_branch_warns_too():
+    def function(x: jax.Array, y: jax.Array) -> jax.Array:
+        def joined() -> jax.Array:
+            return jnp.concatenate([x * 0.7, jnp.abs(y)], axis=1)
+
+        return jax.lax.cond(x[0, 0] > 0, joined, lambda: jnp.concatenate([y, x], axis=1))
+
+    rng = np.random.default_rng(3)
+    batches = [
+        (sign * np.abs(rng.normal(size=(1, 4)) * 900).astype(np.float32) + np.float32(1), y)
+        for sign in (1, -1)
+        for y in rng.normal(size=(4, 1, 4)).astype(np.float32)
+    ]
+    model = prepare(function, example_args=batches[0])
+    params = calibrate(model, batches)
+    with pytest.warns(UserWarning, match="CONCAT .* of 256 steps"):
+        model.freeze(params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tosajax import spec
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph, Node, Quantization, Tensor
 from tosajax.passes.binding import bind
-from tosajax.quant.graphs.blocks import all_nodes, in_parts
+from tosajax.quant.graphs.blocks import all_nodes, all_tensors, in_parts
 from tosajax.quant.model import arguments, on_host
 from tosajax.quant.model.plan import Plan
 from tosajax.quant.model.programs import jitted
@@ -281,28 +281,35 @@ def _largest_sum(node: Node, tensors: Sequence[Tensor], limit: int) -> int:
 
 def warn_of_joined(graph: Graph, recipes: Mapping[str, Recipe], params: Params) -> None:
     """Warns where the scale of a CONCAT leaves an operand few steps, as others are far larger."""
+    tensors = all_tensors(graph)
+    for node, operand, scale in _joined_operands(graph, recipes):
+        steps = 2.0 ** params["qparams"][operand].storage.dtype.bits
+        steps *= float(np.max(np.asarray(scale(params))))
+        if steps < _FEW_STEPS:
+            most = 2 ** tensors[node.outputs[0]].dtype.bits
+            warnings.warn(
+                f"{node.title}: its scale leaves {operand!r} {steps:.2g} of {most} steps, expected "
+                f"at least {_FEW_STEPS}, as others are far larger: return the operands by "
+                "themselves, or give it INT16, by a quant.rule(..., act=quant.QSpec('i16'))",
+                stacklevel=4,
+            )
+
+
+def _joined_operands(
+    graph: Graph, recipes: Mapping[str, Recipe]
+) -> Iterator[tuple[Node, str, Scale]]:
+    """The activations that a CONCAT reads in another scale than theirs, and the scale between."""
     nodes = all_nodes(graph)
     producers = {name: node for node in nodes for name in node.outputs}
     for node in nodes:
-        rescales = [producers.get(name) for name in node.inputs] if node.op == "CONCAT" else []
-        for rescale in rescales:
-            multiplier = recipes.get(rescale.inputs[1]) if rescale is not None else None
-            if not isinstance(multiplier, Multiplier) or len(multiplier.scale.over) != 1:
+        for name in node.inputs if node.op == "CONCAT" else ():
+            rescale = producers.get(name)
+            if rescale is None or rescale.op != "RESCALE":
                 continue
-            (operand,) = multiplier.scale.over
-            if not isinstance(operand, str):
-                continue
-            of = graph.tensors[node.outputs[0]].dtype
-            steps = 2.0 ** params["qparams"][operand].storage.dtype.bits
-            steps *= float(np.max(np.asarray(multiplier.scale(params))))
-            if steps < _FEW_STEPS:
-                warnings.warn(
-                    f"{node.title}: its scale leaves {operand!r} {steps:.2g} of {2**of.bits} "
-                    f"steps, expected at least {_FEW_STEPS}, as others are far larger: return "
-                    "the operands by themselves, or give it INT16, by a quant.rule(..., "
-                    "act=quant.QSpec('i16'))",
-                    stacklevel=4,
-                )
+            recipe = recipes.get(rescale.inputs[1])
+            terms = recipe.scale.over if isinstance(recipe, Multiplier) else ()
+            if isinstance(recipe, Multiplier) and len(terms) == 1 and isinstance(terms[0], str):
+                yield node, terms[0], recipe.scale
 
 
 def check_rescales(
