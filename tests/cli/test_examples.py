@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
+import tosajax
 from tosajax import reference_model
 from tosajax.cli import _COMMANDS, main
 
@@ -27,6 +28,9 @@ def files(folder, monkeypatch):
     shutil.copy("model.tosa", "other.tosa")
     np.save("real.npy", np.load("x.npy").astype(np.float32) / 10)  # of scale 0.1
     np.save("y.npy", np.arange(6) % 4)
+    floats = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    np.save("f.npy", floats)
+    tosajax.save(tosajax.export(lambda x: x @ floats[:4], floats[:1]), "float.tosa")
     (folder / "my_model.py").write_text(MODULE)
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 HELP = "write the integer graph of a float one, calibrated and tuned on examples"
 EXAMPLES = (
-    "quantize float.tosa --input x.npy --output int8.tosa",
-    "quantize float.tosa --input x.npy --labels y.npy --weight i4 --html page.html -o int4.tosa",
+    "quantize float.tosa --input f.npy --output int8.tosa",
+    "quantize float.tosa --input f.npy --labels y.npy --act i16 -o a16.tosa",
 )
 _FORMS = {form: FORMS[form] for form in ("json", "html")}
 # Element types, as in `QSpec`; a command's help imports nothing.
