@@ -47,7 +47,8 @@ def _slice_of_operand(draft: Draft, producers: Mapping[str, Node], node: Node) -
     starts, sizes = (draft.tensors[name].values for name in bounds)
     if concat is None or concat.op != "CONCAT" or starts is None or sizes is None:
         return node
-    axis, begin = concat.attributes["axis"], 0
+    axis: int = concat.attributes["axis"]
+    begin = 0
     for operand in concat.inputs:
         end = begin + (draft.tensors[operand].shape or ())[axis]
         if begin <= starts[axis] and starts[axis] + sizes[axis] <= end:
