@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 
@@ -17,7 +18,7 @@ from benchmarks.ptq_zoo import inputs, metrics, networks, ours, report, study, w
 from benchmarks.ptq_zoo.networks import NETWORKS
 from benchmarks.ptq_zoo.row import Row
 from benchmarks.ptq_zoo.schemes import PEER, SCHEMES
-from tosajax import Builder, DType, reference_model
+from tosajax import Builder, DType, quant, reference_model
 
 EXAMPLES = np.random.default_rng(0).uniform(-1, 1, (32, 1, 1, 6)).astype(np.float32)
 
@@ -228,3 +229,22 @@ def test_a_wheel_is_read_from_the_cache(tmp_path):
     with networks.zipfile.ZipFile(folder / "magika-1.0.3-py3-none-any.whl", "w") as archive:
         archive.writestr(network.path, b"content")
     assert networks.fetch(network, tmp_path, None) == b"content"
+
+
+def test_remedies_are_listed_as_read_from_the_file():
+    """One that raised an error has no SQNR: JSON holds a string."""
+    kept = {"name": "mse", "seconds": 1.25, "held_back": 20.0, "is_kept": True, "note": ""}
+    failed = {**kept, "name": "gptq", "held_back": "-inf", "is_kept": False, "note": "no place"}
+    table = report.remedies_table({"net/auto": {"remedies": [kept, failed]}, "net/d": {}})
+    assert "| net/auto | mse | 1.2 | 20.0 | yes |  |" in table
+    assert "| net/auto | gptq | 1.2 | -inf | no | no place |" in table
+    assert report.remedies_table({"net/d": {}}) == ""
+
+
+def test_auto_is_measured(tmp_path):
+    scheme = dataclasses.replace(SCHEMES["auto"], budget=quant.Budget(seconds=0))
+    row = Row(tmp_path / "row.json")
+    ours.measure(row, _graph(), scheme, EXAMPLES[:16], EXAMPLES[16:], compared=0)
+    assert [remedy["name"] for remedy in row.values["remedies"]] == ["defaults"]
+    assert row.values["lifted"] == []
+    assert "search" in row.values["seconds"]

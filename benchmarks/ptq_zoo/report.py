@@ -100,7 +100,7 @@ def remedies_table(rows: Rows) -> str:
             network,
             remedy["name"],
             f"{remedy['seconds']:.1f}",
-            f"{remedy['held_back']:.1f}",
+            f"{float(remedy['held_back']):.1f}",  # a string if infinite, as JSON has it
             "yes" if remedy["is_kept"] else "no",
             remedy["note"],
         ]

@@ -18,7 +18,7 @@ class Scheme:
     Args:
       weight: the specification of all weights; None: the default, INT8 per channel.
       act: the specification of all activations; None: the default, INT8 with a zero point.
-      options: other arguments of `quant.prepare`.
+      options: other arguments of `quant.prepare`, without a budget.
       budget: for `quant.auto`; None: calibrated, and no more.
     """
 

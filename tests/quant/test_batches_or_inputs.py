@@ -61,6 +61,7 @@ def test_one_input(params):
     assert str(quant.report(model, params, [X[:5], X[5:]])) == wanted
     assert str(quant.report(model, params, X.tolist())) == wanted  # numbers are no batches
     assert str(quant.report(model, params, list(X[:, None]))) == wanted
+    assert str(quant.report(model, params, list(X))) == wanted  # rows of one array
 
 
 def test_errors_name_the_batch(model, params):

@@ -306,6 +306,20 @@ def test_operands_that_a_common_scale_leaves_few_steps(of, is_few):
             model.freeze(params)
 
 
+def test_operands_of_one_scale_have_all_steps():
+    """They are no RESCALEs."""
+    b = Builder()
+    x = floats(b, "x", 1, 4)
+    parts = [b.op("REVERSE", x, axis=1, name="backwards"), x]
+    model = prepare(b.graph([b.op("CONCAT", *parts, name="whole", axis=1)]))
+    params = calibrate(model, [uniform(0, 8, 4)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [n.op for n in model.freeze(params).nodes if "CONST" not in n.op] == [
+            *("REVERSE", "CONCAT"),
+        ]
+
+
 def test_operands_of_an_int16_concat_have_steps():
     graph, examples = joined((640, 1))
     model = prepare(graph, [rule("^whole$", act=QSpec("i16"))])

@@ -30,6 +30,31 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "quant/graphs/canonical.py",
+        "quant/graphs/test_canonical.py",
+        {
+            "_slice_of_operand": [
+                right("and"),
+                left("and"),
+                change("<=", "<", 0),
+                change("<=", "<", 1),
+            ]
+        },
+    ),
+    *mutants(
+        "quant/freezing.py",
+        "quant/test_freezing.py",
+        {
+            "warn_of_joined": [change("<", ">="), left("and")],
+            "_steps_after": [change("/", "*"), condition("False", 0)],
+        },
+    ),
+    *mutants(
+        "quant/model/arguments.py",
+        "quant/test_batches_or_inputs.py",
+        {"_is_batch": [left("or", 0), change(">=", ">")], "are_batches": [condition("False", 1)]},
+    ),
+    *mutants(
         "quant/convert/activation_specs.py",
         "quant/graphs/test_inner.py quant/test_preparation.py",
         {
@@ -59,6 +84,7 @@ MUTANTS = [
             "_Search._is_better": [change(">", "<"), left("and"), left("or", 1)],
             "lowers_noise": [change("<", ">="), left("or"), right("or"), left("and")],
             "_Search._try": [change(">", "<")],
+            "_Search._ranges_of": [condition("True")],
         },
     ),
     *mutants(

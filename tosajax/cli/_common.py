@@ -79,6 +79,14 @@ def add_input(parser: argparse.ArgumentParser, *, required: bool) -> None:
     )  # fmt: skip
 
 
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Adds the option for the file of a new graph."""
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE",
+        help="file to write; its suffix chooses the format",
+    )  # fmt: skip
+
+
 def add_random(parser: argparse.ArgumentParser) -> None:
     """Adds options for random inputs, which are used if none are given."""
     parser.add_argument(

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import tosajax
-from tosajax.cli._common import positive
+from tosajax.cli._common import add_output, positive
 
 if TYPE_CHECKING:
     import jax
@@ -39,10 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--params", metavar="MODULE:NAME",
         help="a pytree, or a function that returns one: the function's first argument",
     )  # fmt: skip
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE",
-        help="file to write; its suffix chooses the format",
-    )  # fmt: skip
+    add_output(parser)
     parser.add_argument("--target", help='that it has to be legal for, as "PRO-FP@8K" (all)')
     parser.add_argument(
         "--dynamic-batch", action="store_true", help="leave the first dimension of inputs open"

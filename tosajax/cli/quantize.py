@@ -6,7 +6,17 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tosajax.cli._common import FORMS, add_forms, add_input, arrays, files_of, load, positive, write
+from tosajax.cli._common import (
+    FORMS,
+    add_forms,
+    add_input,
+    add_output,
+    arrays,
+    files_of,
+    load,
+    positive,
+    write,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,10 +38,7 @@ _BATCH = 8
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_input(parser, required=True)
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE",
-        help="file to write; its suffix chooses the format",
-    )  # fmt: skip
+    add_output(parser)
     parser.add_argument(
         "--labels", metavar="Y.npy",
         help="an integer for each example: what raises the accuracy of the first output is kept",

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tosajax import spec
+from tosajax.dtypes import DType
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph, Node, Quantization, Tensor
 from tosajax.passes.binding import bind
-from tosajax.quant.graphs.blocks import all_nodes, all_tensors, in_parts
+from tosajax.quant.graphs.blocks import all_nodes, in_parts
 from tosajax.quant.model import arguments, on_host
 from tosajax.quant.model.plan import Plan
 from tosajax.quant.model.programs import jitted
@@ -45,7 +46,7 @@ def freeze(model: QModel, params: Params) -> Graph:
     check_rescales(model.graph, constants, model.plan.recipes, used)
     frozen = with_constants(model.frozen_form, constants, model.plan)
     warn_of_sums(frozen)
-    warn_of_joined(model.graph, model.plan.recipes, used)
+    warn_of_joined(frozen)
     scales = end_quantization(frozen) | _quantization(model, used)
     return dataclasses.replace(frozen, quantization=scales)
 
@@ -279,37 +280,35 @@ def _largest_sum(node: Node, tensors: Sequence[Tensor], limit: int) -> int:
     return int((sizes.sum(others).reshape(-1) * reach + bias).max())
 
 
-def warn_of_joined(graph: Graph, recipes: Mapping[str, Recipe], params: Params) -> None:
+def warn_of_joined(graph: Graph) -> None:
     """Warns where the scale of a CONCAT leaves an operand few steps, as others are far larger."""
-    tensors = all_tensors(graph)
-    for node, operand, scale in _joined_operands(graph, recipes):
-        steps = 2.0 ** params["qparams"][operand].storage.dtype.bits
-        steps *= float(np.max(np.asarray(scale(params))))
-        if steps < _FEW_STEPS:
-            most = 2 ** tensors[node.outputs[0]].dtype.bits
-            warnings.warn(
-                f"{node.title}: its scale leaves {operand!r} {steps:.2g} of {most} steps, expected "
-                f"at least {_FEW_STEPS}, as others are far larger: return the operands by "
-                "themselves, or give it INT16, by a quant.rule(..., act=quant.QSpec('i16'))",
-                stacklevel=4,
-            )
+    for part in graph.walk():
+        producers = {name: node for node in part.nodes for name in node.outputs}
+        for node in part.nodes:
+            operands = node.inputs if node.op == "CONCAT" else ()
+            rescales = [producers[name] for name in operands if name in producers]
+            most = 2 ** part.tensors[node.outputs[0]].dtype.bits if rescales else 0
+            for rescale in rescales:
+                steps = _steps_after(part, rescale)
+                if steps is not None and steps < _FEW_STEPS:
+                    warnings.warn(
+                        f"{node.title}: its scale leaves {rescale.inputs[0]!r} {steps:.2g} of "
+                        f"{most} steps, expected at least {_FEW_STEPS}, as others are far larger: "
+                        "return the operands by themselves, or give it INT16, by a "
+                        "quant.rule(..., act=quant.QSpec('i16'))",
+                        stacklevel=4,
+                    )
 
 
-def _joined_operands(
-    graph: Graph, recipes: Mapping[str, Recipe]
-) -> Iterator[tuple[Node, str, Scale]]:
-    """The activations that a CONCAT reads in another scale than theirs, and the scale between."""
-    nodes = all_nodes(graph)
-    producers = {name: node for node in nodes for name in node.outputs}
-    for node in nodes:
-        for name in node.inputs if node.op == "CONCAT" else ():
-            rescale = producers.get(name)
-            if rescale is None or rescale.op != "RESCALE":
-                continue
-            recipe = recipes.get(rescale.inputs[1])
-            terms = recipe.scale.over if isinstance(recipe, Multiplier) else ()
-            if isinstance(recipe, Multiplier) and len(terms) == 1 and isinstance(terms[0], str):
-                yield node, terms[0], recipe.scale
+def _steps_after(graph: Graph, rescale: Node) -> float | None:
+    """The steps of a RESCALE's result that all integers of its input make; None of a sum."""
+    if rescale.op != "RESCALE":
+        return None
+    x, multiplier, shift = (graph.tensors[name] for name in rescale.inputs[:3])
+    if x.dtype is DType.INT32 or multiplier.values is None or shift.values is None:
+        return None
+    scale = np.asarray(multiplier.values, np.float64) / 2.0 ** np.asarray(shift.values)
+    return float(2.0**x.dtype.bits * scale.max())
 
 
 def check_rescales(

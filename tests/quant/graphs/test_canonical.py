@@ -125,7 +125,12 @@ def test_a_slice_of_an_operand_reads_the_operand():
 
 def test_a_slice_across_operands_stays():
     graph = joined(((0, 2), (4, 2)))
-    assert operators(with_canonical_operators(graph)) == operators(graph)
+    canonical = fold(with_canonical_operators(graph))
+    assert "CONCAT" in operators(canonical)
+    np.testing.assert_array_equal(
+        tosajax.compile(canonical)(BOXES[0], SCORES[0])[0],
+        tosajax.compile(graph)(BOXES[0], SCORES[0])[0],
+    )
 
 
 def test_operands_of_operands():

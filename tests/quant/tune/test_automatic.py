@@ -132,6 +132,13 @@ def test_the_metric_decides():
     assert worse.remedies[5].score == worse.remedies[0].score == 0
 
 
+def test_noise_decides_where_the_metric_is_the_same():
+    found = tq.auto(network, examples(), example_args=[examples()[0]], metric=lambda predict: 0.5)
+    assert [(r.name, r.is_kept) for r in found.remedies] == [
+        (r.name, r.is_kept) for r in result().remedies
+    ]
+
+
 def test_one_example_chooses_and_judges():
     (example,) = examples(1)
     found = tq.auto(network, [example], example_args=[example], budget=tq.Budget(seconds=0))

@@ -29,22 +29,27 @@ Batch = Input
 Examples = Input | Iterator[Batch]
 
 
-def are_batches(inputs: Sequence[Examples]) -> bool:
-    """Whether the only argument is a sequence or an iterator of batches, in place of examples."""
+_ARRAYS = np.ndarray | jax.Array | QTensor
+
+
+def are_batches(tensors: Sequence[Tensor], inputs: Sequence[Examples]) -> bool:
+    """Whether the only argument is a sequence or an iterator of batches, in place of examples.
+
+    A sequence of arrays of a lower rank than the input's is one array, of these rows.
+    """
     if len(inputs) != 1:
         return False
     (batches,) = inputs
     if isinstance(batches, tuple | list):
-        return bool(batches) and all(map(_is_batch, batches))
+        return bool(batches) and all(_is_batch(tensors, batch) for batch in batches)
     return isinstance(batches, Iterator)
 
 
-def _is_batch(batch: object) -> bool:
+def _is_batch(tensors: Sequence[Tensor], batch: object) -> bool:
     arrays = batch if isinstance(batch, tuple) and batch else (batch,)
-    return all(isinstance(x, _ARRAYS) and bool(x.shape) for x in arrays)
-
-
-_ARRAYS = np.ndarray | jax.Array | QTensor
+    if not all(isinstance(x, _ARRAYS) for x in arrays):
+        return False
+    return isinstance(batch, tuple) or len(arrays[0].shape) >= len(tensors[0].shape or ())
 
 
 def check_batches(batches: object) -> None:

@@ -99,7 +99,7 @@ def in_one_batch(
     Raises:
       ValueError: there are no batches, or they are not of the tensors.
     """
-    if not are_batches(inputs):
+    if not are_batches(tensors, inputs):
         return tuple(checked(cast(Sequence[Input], inputs), where=""))
     batches = [
         checked(as_inputs(batch), where=f"batch {number}: ")

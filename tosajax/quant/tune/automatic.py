@@ -85,8 +85,8 @@ class Remedy:
       seconds: that it took.
       sqnr: signal to quantization noise with it, in dB, on examples that it was chosen by; of the
         outputs, before a final softmax or other elementwise functions. Ranges are measured on each
-        half of the examples with those of all others; "all examples seen" is what was
-        chosen, with the ranges of all.
+        half of the examples with those of all others; "all examples seen" is what was chosen,
+        with the ranges of all.
       held_back: the same on other examples.
       score: the user's metric; None without one.
       is_kept: whether the result has it.
@@ -189,11 +189,10 @@ class Auto:
 
     def summary(self) -> list[tuple[str, str]]:
         """What was gained, lifted and spent: pairs of a word and a text."""
-        first = self.remedies[0]
-        last = [remedy for remedy in self.remedies if remedy.is_kept][-1]
+        before, after = np.mean(list(self.outputs.values()), axis=0)
         seconds = sum(remedy.seconds for remedy in self.remedies)
         return [
-            ("SQNR", f"{first.held_back:.2f} to {last.held_back:.2f} dB on held-back examples"),
+            ("SQNR", f"{before:.2f} to {after:.2f} dB, the mean of outputs on held-back examples"),
             ("lifted", f"{html.counted(len(self.lifted), 'tensor')}, {self.wide_macs:.1%} of MACs"),
             ("seconds", f"{seconds:.0f}"),
         ]
@@ -214,12 +213,11 @@ def auto(
 
     First it chooses ranges that leave out outliers, for all tensors at once, then for each by
     itself, each judged on examples that it was not observed on, as ranges hold all that they have
-    seen. With the ranges of all examples it goes on to
-    equalized channels; smoothed activations; corrected biases; GPTQ; INT16 for the tensors that
-    cost most, as far as the budget of multiply-accumulates goes, chosen by one half of the
-    examples. A remedy is kept if it raises the metric; or lowers the noise of the integers that
-    ship, over all examples and by more than a few of them would by chance, is not worse on the
-    other half, and does not lower the metric.
+    seen. With the ranges of all examples it goes on to equalized channels; smoothed activations;
+    corrected biases; GPTQ; INT16 for the tensors that cost most, as far as the budget of
+    multiply-accumulates goes, chosen by one half of the examples. A remedy is kept if it raises
+    the metric; or lowers the noise of the integers that ship, over all examples and by more than a
+    few of them would by chance, is not worse on the other half, and does not lower the metric.
 
     Args:
       graph: the float graph or function, as for `prepare`.
