@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, cast
 
@@ -45,7 +46,7 @@ def test_parts_that_are_empty_are_left_out():
 def test_integers_without_noise():
     """Nothing can be drawn; the table says inf."""
     exact = quant.Remedy("mse", 1.0, math.inf, math.inf, None, is_kept=True)
-    result = quant.Auto(*cast(Any, (None, None, None)), (exact,), {"y": (math.inf, math.inf)})
+    result = dataclasses.replace(auto(outputs={"y": (math.inf, math.inf)}), remedies=(exact,))
     assert ">inf<" in viz.auto_page(result)
 
 

@@ -52,7 +52,7 @@ MUTANTS = [
     *mutants(
         "quant/model/arguments.py",
         "quant/test_batches_or_inputs.py",
-        {"_is_batch": [left("or", 0), change(">=", ">")], "are_batches": [condition("False", 1)]},
+        {"_is_batch": [left("and", 1), change(">=", ">")], "are_batches": [condition("False", 1)]},
     ),
     *mutants(
         "quant/convert/activation_specs.py",

@@ -28,7 +28,6 @@ Batch = Input
 # Examples as the inputs of a model, or as one sequence or iterator of batches.
 Examples = Input | Iterator[Batch]
 
-
 _ARRAYS = np.ndarray | jax.Array | QTensor
 
 
@@ -46,10 +45,9 @@ def are_batches(tensors: Sequence[Tensor], inputs: Sequence[Examples]) -> bool:
 
 
 def _is_batch(tensors: Sequence[Tensor], batch: object) -> bool:
-    arrays = batch if isinstance(batch, tuple) and batch else (batch,)
-    if not all(isinstance(x, _ARRAYS) for x in arrays):
-        return False
-    return isinstance(batch, tuple) or len(arrays[0].shape) >= len(tensors[0].shape or ())
+    if isinstance(batch, tuple):
+        return bool(batch) and all(isinstance(x, _ARRAYS) for x in batch)
+    return isinstance(batch, _ARRAYS) and len(batch.shape) >= len(tensors[0].shape or ())
 
 
 def check_batches(batches: object) -> None:
