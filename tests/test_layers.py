@@ -82,7 +82,7 @@ LAYERS: dict[str, set[str]] = {
     "quant": {
         *("arguments", "atomic", "builder", "dtypes", "fixedpoint", "from_jax", "grad", "graph"),
         *("html", "lowering", "ops", "passes", "progress", "reference_model", "report"),
-        *("runtime", "spec", "validation", "viz"),
+        *("rewrite", "runtime", "spec", "validation", "viz"),
     },
     "sweep": {
         *("arguments", "atomic", "dtypes", "grad", "graph", "io", "lowering", "ops", "passes"),
@@ -110,7 +110,8 @@ TYPES: dict[str, set[str]] = {"compare": {"quant"}, "viz": {"compare", "quant", 
 # Modules and packages of `quant`, lowest first: each imports those before it.
 QUANT = (
     *("storages", "qparams", "ranges", "graphs", "spec", "model", "convert", "freezing", "qmodel"),
-    *("preparation", "lifting", "calibration", "error_report", "bit_exact", "training", "tune"),
+    *("preparation", "lifting", "calibration", "sequences", "error_report"),
+    *("bit_exact", "training", "tune"),
 )
 
 # Modules that name a 64-bit type, all for int48. Comparisons with one do not count.

@@ -22,6 +22,37 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "quant/convert/states.py",
+        "quant/convert/test_states.py",
+        {
+            "check_states": [change("not in", "in"), change("!=", "==")],
+            "ties_of_states": [
+                condition("False", 0),
+                condition("False", 1),
+                change("min", "max"),
+                change("in", "not in"),
+            ],
+        },
+    ),
+    *mutants(
+        "quant/sequences.py",
+        "quant/test_sequences.py",
+        {
+            "scan": [skip("model.check")],
+            "_steps": [condition("False", 0), change("not in", "in", 1)],
+            "_check_lengths": [
+                condition("False", 0),
+                left("or", 1),
+                right("or", 1),
+                change(">", ">="),
+            ],
+            "_initial_state": [condition("False", 1), condition("False", 0)],
+            "_outputs": [condition("False", 0)],
+            "_before": [change("1", "2")],
+            "_with_states": [condition("False", 0)],
+        },
+    ),
+    *mutants(
         "quant/graphs/canonical.py",
         "quant/graphs/test_inner.py",
         {

@@ -50,6 +50,7 @@ from tosajax.quant.ranges.observers import (
     mse,
     percentile,
 )
+from tosajax.quant.sequences import rollout, scan
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.storages import OperandStorage, Storage
 from tosajax.quant.training.fitting import fit
@@ -131,8 +132,10 @@ __all__ = [
     "relative",
     "report",
     "rescue",
+    "rollout",
     "rule",
     "sample_tables",
+    "scan",
     "sensitivity",
     "settle",
     "smooth",

@@ -16,6 +16,7 @@ from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph
 from tosajax.progress import Progress
 from tosajax.quant.convert.open_batches import for_one_example
+from tosajax.quant.freezing import freeze
 from tosajax.quant.model.arguments import Examples, Input, check_finite
 from tosajax.quant.model.batches import in_one_batch
 from tosajax.quant.model.recipes import Params
@@ -161,7 +162,7 @@ def check_bit_exact(
         raise ValueError(f"against {unknown}, expected some of {', '.join(AGAINST)}")
     if "reference_model" in against:
         reference_model.check_installed()
-    frozen = for_one_example(model.freeze(params))
+    frozen = for_one_example(freeze(model, params))  # variables are inputs
     names = _computed_tensors(frozen)
     watched = model.with_outputs(*names)
     checked = functools.partial(_checked_inputs, model, allow_nan=allow_nan)

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from tosajax import spec
@@ -21,10 +22,11 @@ from tosajax.quant.model.plan import Plan
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Bias, Factor, Multiplier, Params, Recipe, Scale
 from tosajax.quant.model.room import fitted
-from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams
+from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams, quantize
 from tosajax.quant.ranges.channels import along
 from tosajax.quant.ranges.relevance import LogitTerm
 from tosajax.quant.storages import zero_point_integer
+from tosajax.rewrite.variables import states_to_variables
 from tosajax.validation import validate
 
 if TYPE_CHECKING:
@@ -49,6 +51,23 @@ def freeze(model: QModel, params: Params) -> Graph:
     warn_of_joined(frozen)
     scales = end_quantization(frozen) | _quantization(model, used)
     return dataclasses.replace(frozen, quantization=scales)
+
+
+def with_variables(plan: Plan, params: Params, frozen: Graph) -> Graph:
+    """A frozen graph with its variables in place of the states that stand for them.
+
+    Raises:
+      UnsupportedError: TOSA has no variable of a state's type.
+    """
+    variables = [state for state in plan.options.states if state.is_variable]
+    if not variables:
+        return frozen
+    initial = {state.input: state.initial for state in variables if state.initial is not None}
+    for name in (state.input for state in variables if state.input in plan.owners):
+        real = initial.get(name, np.zeros(frozen.tensors[name].shape or (), np.float32))
+        qparams = params["qparams"][plan.owners[name]]
+        initial[name] = np.asarray(payload(quantize(jnp.float32(real), qparams)))
+    return states_to_variables(frozen, {s.input: s.output for s in variables}, initial)
 
 
 def _constants_and_params(model: QModel, params: Params) -> tuple[dict[str, Any], Params]:

@@ -11,19 +11,21 @@ from typing import Any
 from tosajax import spec
 from tosajax.arguments.types import check_type
 from tosajax.grad.estimators import Estimator, clipped_ste
-from tosajax.graph import Graph
+from tosajax.graph import Graph, declared_variables
 from tosajax.quant.convert.graphs import converted
 from tosajax.quant.convert.open_batches import for_one_example
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
+from tosajax.quant.convert.states import check_states
 from tosajax.quant.graphs.blocks import all_nodes, all_tensors, graph_keys
 from tosajax.quant.graphs.functions import Function, function_of
 from tosajax.quant.graphs.inner import with_narrow_copies
 from tosajax.quant.graphs.reading_back import Reader
 from tosajax.quant.graphs.simplify import Simple, simplified
-from tosajax.quant.model.plan import NormedConv, Options, Plan
+from tosajax.quant.model.plan import NormedConv, Options, Plan, State
 from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.spec import Rule, check_rules
 from tosajax.report import UnsupportedError
+from tosajax.rewrite.variables import variables_to_states
 from tosajax.spec import RoundingMode
 
 
@@ -42,6 +44,7 @@ def prepare(
     wide_elementwise: bool = True,
     batch_norms: bool | str = False,
     max_trip_count: int | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> PreparedModel:
     """Turns floats into a model of integers, to calibrate, to train and to freeze.
 
@@ -96,6 +99,11 @@ def prepare(
       max_trip_count: the most turns of each WHILE_LOOP whose inputs decide on their number.
         Gradients, examples of `calibrate` and memory are for so many; a loop that takes more has
         the same outputs, and gradients that are NaN.
+      states: for each input that is a state, the output with its next value: {"h": "h_next"}. The
+        two have one scale and zero point, so that the integers of an output are the next input as
+        they are. Rules may specify a state by either name. `rollout` makes examples of states, and
+        `scan` runs sequences. Variables of a graph are states as well, each an input of its name
+        and an output "name/next"; `freeze` makes variables of them again.
 
     Raises:
       TypeError: an argument is of another type.
@@ -104,7 +112,8 @@ def prepare(
         asked for beside integers; or a function computes something that TOSA does not have.
       ValueError: an estimator, or batch norms that are kept, beside FP8; a graph without floats,
         which `lift` takes; a loop that needs `max_trip_count`; a rule whose pattern is found in no
-        name; or no convolution to keep the batch norm of.
+        name; no convolution to keep the batch norm of; or a state whose next value is not an
+        output of its type and shape, or constant.
 
     Example:
       >>> import numpy as np
@@ -121,6 +130,11 @@ def prepare(
     elif example_args is not None or params is not None:
         raise TypeError("example_args and params are of functions, and a graph was given")
     _check(graph, rules)
+    check_states(states or {}, graph)
+    own_states = [State(name, following) for name, following in (states or {}).items()]
+    if declared_variables(graph):
+        graph, variables, initial = variables_to_states(graph)
+        own_states += [State(*names, True, initial.get(names[0])) for names in variables.items()]
     options = Options(
         tuple(rules),
         rounding_mode,
@@ -128,6 +142,7 @@ def prepare(
         wide_normalizers,
         wide_elementwise,
         max_trip_count,
+        tuple(own_states),
     )
     check_type("batch_norms", batch_norms, bool | str, "True, False or a regular expression")
     check_type("max_trip_count", max_trip_count, int | None, "a number of turns")
@@ -142,6 +157,8 @@ def prepare(
         asked = next(iter(operands.values())).storage.name
         if estimator is not clipped_ste or overrides:
             raise ValueError(f"estimators are of integers, and the rules ask for {asked}")
+        if own_states:
+            raise ValueError(f"states are of integers, and the rules ask for {asked}")
         if norms:
             raise ValueError(f"batch norms are kept by integers, and the rules ask for {asked}")
         graph, plan = with_rounded_operands(simple, operands)

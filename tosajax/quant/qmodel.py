@@ -197,16 +197,16 @@ class QModel(abc.ABC):
         file. Weights near 0 have a larger scale than the parameters hold, so that their bias has
         room (`report` lists them); products so long that sums may overflow all the same are named
         in a warning. Inputs and outputs of a lifted graph keep the scales that it was lifted with.
-        The batch is open if the float graph's is.
+        The batch is open if the float graph's is. States that were variables are so again.
 
         Raises:
           ValueError: the parameters are of another model; one of them is NaN; a scale is not
             positive, or out of the range of RESCALE, or of a product of FP32; or a bias of two
             computed tensors is beyond its accumulator.
           TosaError: the graph is illegal.
-          UnsupportedError: the batch cannot be open.
+          UnsupportedError: the batch cannot be open; or a variable is of INT16.
         """
-        return freezing.freeze(self, params)
+        return freezing.with_variables(self.plan, params, freezing.freeze(self, params))
 
     def quantization(self, params: Params) -> dict[str, Quantization]:
         """Scales, zero points and ranges of the tensors of the integer graph, by name.

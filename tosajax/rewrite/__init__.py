@@ -11,8 +11,23 @@ from tosajax.rewrite.floats import to_float
 from tosajax.rewrite.output_bits import bits
 from tosajax.rewrite.rescale import rounding, scale
 from tosajax.rewrite.table import table_resolution
+from tosajax.rewrite.variables import (
+    WithoutVariables,
+    states_to_variables,
+    variables_to_states,
+)
 
-__all__ = ["bits", "cut", "rounding", "scale", "table_resolution", "to_float"]
+__all__ = [
+    "WithoutVariables",
+    "bits",
+    "cut",
+    "rounding",
+    "scale",
+    "states_to_variables",
+    "table_resolution",
+    "to_float",
+    "variables_to_states",
+]
 
 
 def __dir__() -> list[str]:

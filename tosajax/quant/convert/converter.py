@@ -64,7 +64,8 @@ class Converter:
       norms: the convolutions that keep a batch norm, by output.
       options: the user's options.
       around: the converter of the graph that this one is inside of; they make one plan.
-      owners: for tensors of the graph, the tensors around it whose scales they have.
+      owners: for some tensors of the graph, the tensors whose scales they have, which are around it
+        or own theirs before conversion begins.
 
     Attributes:
       scaled, owners, recipes, bounds: of the `Plan`, so far.
@@ -156,7 +157,8 @@ class Converter:
         if not tensor.dtype.is_float:
             self._tensors[name] = self.builder.input(name, tensor.dtype, tensor.shape or ())
             return
-        self.own(name)
+        if name not in self.owners:
+            self.own(name)
         self._tensors[name] = self.builder.input(name, self.dtype(name), tensor.shape or ())
 
     def get(self, name: str) -> Tensor:
@@ -242,7 +244,7 @@ class Converter:
         return Scale((self.owner(name),))
 
     def own(self, name: str, *also: str) -> None:
-        """Gives an activation its own scale, or the scale of a tensor around the graph.
+        """Gives an activation its own scale, or that of the owner that the converter was given.
 
         Args:
           name: the tensor's name.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
 
 from tosajax import spec
 from tosajax.graph import Graph, Node
 from tosajax.quant.convert.converter import Converter
+from tosajax.quant.convert.states import ties_of_states
 from tosajax.quant.model.plan import NormedConv, Options, Plan
 from tosajax.report import UnsupportedError
 
@@ -22,9 +24,45 @@ def converted(
       norms: the convolutions that keep a batch norm, by output.
       options: the user's options.
     """
+    ties = ties_of_states(graph, options.states, _free_owners(graph, norms, options))
+    given = {name: owner for name, owner in ties.items() if name != owner}
+    converter = Converter(graph, norms, options, owners=given)
+    for owner in dict.fromkeys(given.values()):
+        converter.own(owner, *(name for name in given if given[name] == owner))
+    convert(converter)
+    _observe_states(converter, given)
+    integers, plan = converter.finished()
+    return integers, dataclasses.replace(plan, ties=given)
+
+
+def _free_owners(
+    graph: Graph, norms: Mapping[str, NormedConv], options: Options
+) -> Mapping[str, str]:
+    """The owners of tensors where no state is tied to its next value."""
+    if not options.states:
+        return {}
     converter = Converter(graph, norms, options)
     convert(converter)
-    return converter.finished()
+    return converter.owners
+
+
+def _observe_states(converter: Converter, given: Mapping[str, str]) -> None:
+    """Has the range of a state hold all that has its scale."""
+    followers: dict[str, dict[str, None]] = {}
+    for name, owner in given.items():
+        followers.setdefault(owner, {})[name] = None
+    for state in converter.options.states:
+        if converter.is_float(state.input):
+            owner = converter.owner(state.input)
+            if converter.owner(state.output) != owner:
+                raise UnsupportedError(
+                    f"states: output {state.output!r} has the scale of "
+                    f"{converter.owner(state.output)!r}, expected that of {state.input!r}"
+                )
+            followers.setdefault(owner, {})[state.output] = None
+    for owner, names in followers.items():
+        for name in names:
+            converter.observe(name, for_=owner)
 
 
 def convert(converter: Converter) -> None:

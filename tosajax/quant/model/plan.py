@@ -46,6 +46,22 @@ class Scaled:
     relevance: Relevance | None = None
 
 
+class State(NamedTuple):
+    """An input whose next value is an output.
+
+    Args:
+      input: its name.
+      output: the output's name.
+      is_variable: the graph that `prepare` was given has a variable of it.
+      initial: the variable's initial value, if it has one.
+    """
+
+    input: str
+    output: str
+    is_variable: bool = False
+    initial: np.ndarray | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class Options:
     """The user's options of `prepare`, described there."""
@@ -56,6 +72,7 @@ class Options:
     wide_normalizers: bool = True
     wide_elementwise: bool = True
     max_trip_count: int | None = None
+    states: tuple[State, ...] = ()
 
 
 # What reads the scale of a constant in a product, and limits it.
@@ -109,6 +126,7 @@ class Plan:
       norms: the convolutions that keep a batch norm, by output.
       readers: the recipes of the scales that a constant's scale is a factor of, by constant.
       options: the options that the decisions follow.
+      ties: the input whose scale other inputs and computed tensors have that become states.
     """
 
     scaled: Mapping[str, Scaled] = dataclasses.field(default_factory=dict)
@@ -121,6 +139,7 @@ class Plan:
     norms: Mapping[str, NormedConv] = dataclasses.field(default_factory=dict)
     readers: Mapping[str, tuple[Reader, ...]] = dataclasses.field(default_factory=dict)
     options: Options = dataclasses.field(default_factory=Options)
+    ties: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def is_integer(self) -> bool:

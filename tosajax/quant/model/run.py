@@ -71,7 +71,7 @@ def floats(
 ) -> tuple[jax.Array, ...]:
     """The outputs of the float graph, in "fake_quant" of rounded tensors."""
     params = without_fixed_gradients(model.plan, params)
-    run = functools.partial(run_floats, model, params, rounded=_rounding(model, params, mode))
+    run = floats_of_example(model, params, mode)
     outputs = on_batch(run, model.float_graph.input_tensors, inputs)
     return real_outputs(model.plan, model.float_graph, params, outputs)
 
@@ -92,7 +92,7 @@ def floats_batch(
 ) -> tuple[tuple[jax.Array, ...], Norms]:
     """The outputs of `floats`, and the batch norms with the statistics of this batch."""
     params = held_biases(model.plan, without_fixed_gradients(model.plan, params))
-    run = functools.partial(run_floats, model, params, rounded=_rounding(model, params, mode))
+    run = floats_of_example(model, params, mode)
     outputs, norms = _with_norms(run, params, model.float_graph, inputs)
     return real_outputs(model.plan, model.float_graph, params, outputs), norms
 
@@ -116,10 +116,11 @@ def input_arrays(model: QModel, inputs: Sequence[Input]) -> tuple[jax.Array | QT
     """The inputs of the integer graph as JAX arrays, to be passed to `jax.jit`."""
     tensors = model.graph.input_tensors
     arguments.check_inputs(tensors, inputs)
-    return tuple(_input_array(model, t, x) for t, x in zip(tensors, inputs, strict=True))
+    return tuple(input_array(model, t, x) for t, x in zip(tensors, inputs, strict=True))
 
 
-def _input_array(model: QModel, tensor: Tensor, x: Input) -> jax.Array | QTensor:
+def input_array(model: QModel, tensor: Tensor, x: Input) -> jax.Array | QTensor:
+    """An input of the integer graph as a JAX array."""
     return arguments.model_input(tensor, x, is_quantized=tensor.name in model.owners)
 
 
@@ -129,16 +130,17 @@ def input_integers(
     """The inputs of `QModel.apply` as the integer graph takes them: QTensors, bool as it is."""
     tensors = model.graph.input_tensors
     arguments.check_inputs(tensors, inputs)
-    return tuple(_stored_input(model, params, t, x) for t, x in zip(tensors, inputs, strict=True))
+    return tuple(stored_input(model, params, t, x) for t, x in zip(tensors, inputs, strict=True))
 
 
-def _stored_input(model: QModel, params: Params, tensor: Tensor, x: Input) -> jax.Array | QTensor:
-    x = _input_array(model, tensor, x)
+def stored_input(model: QModel, params: Params, tensor: Tensor, x: Input) -> jax.Array | QTensor:
+    """An input as the integer graph takes it."""
+    x = input_array(model, tensor, x)
     if isinstance(x, QTensor):
         return x
     if tensor.name in model.owners:
-        estimator = model.specs[tensor.name].estimator
-        return quantize(x, params["qparams"][tensor.name], estimator)
+        owner = model.owners[tensor.name]
+        return quantize(x, params["qparams"][owner], model.specs[owner].estimator)
     # Without the barrier XLA joins the product that computes x to the products that read it.
     return lax.optimization_barrier(x)
 
@@ -315,6 +317,13 @@ def run_floats(
     return *outputs, state
 
 
+def floats_of_example(
+    model: PreparedModel, params: Params, mode: Mode
+) -> Callable[..., tuple[Any, ...]]:
+    """`run_floats` in a mode, in "fake_quant" with rounded tensors."""
+    return functools.partial(run_floats, model, params, rounded=_rounding(model, params, mode))
+
+
 def float_constants(
     model: PreparedModel, params: Params, norms: Norms, *, rounded: Rounded | None = None
 ) -> dict[str, Any]:
@@ -341,7 +350,7 @@ def fake_quantized(model: PreparedModel, params: Params, name: str, value: Any) 
 
     Tensors without a scale stay as they are.
     """
-    owner = name if name in model.specs else _inner_owners(model).get(name)
+    owner = name if name in model.specs else _given_owners(model).get(name)
     if owner is None:
         return value
     qparams = fitted_qparams(model.plan, params, owner)
@@ -351,10 +360,11 @@ def fake_quantized(model: PreparedModel, params: Params, name: str, value: Any) 
 
 
 @once
-def _inner_owners(model: PreparedModel) -> dict[str, str]:
-    """The owners of tensors inside loops and branches."""
+def _given_owners(model: PreparedModel) -> dict[str, str]:
+    """The owners of tensors inside loops and branches, and of those that become states."""
     inner = inner_tensors(model.float_graph)
-    return {name: owner for name, owner in model.owners.items() if name in inner}
+    owners = {name: owner for name, owner in model.owners.items() if name in inner}
+    return {**owners, **model.plan.ties}
 
 
 def float_values(
@@ -405,7 +415,7 @@ def local(model: PreparedModel, params: Params, *inputs: Input) -> dict[str, jax
     names, graph = sources(model), model.float_graph
     values: list[jax.Array | QTensor] = [*model.with_outputs(*names).apply(params, *inputs)]
     for at, (tensor, x) in enumerate(zip(graph.input_tensors, inputs, strict=True)):
-        if tensor.name not in model.specs:
+        if tensor.name not in model.owners:
             values[at] = arguments.integer_input(tensor, x)  # indices, for instance
     constants = float_constants(model, params, params.get("norms", {}))
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -205,6 +205,7 @@ def auto(
     *,
     example_args: Sequence[Any] | None = None,
     params: Any | None = None,
+    states: Mapping[str, str] | None = None,
     metric: Metric | None = None,
     budget: Budget | None = None,
     progress: bool = False,
@@ -225,6 +226,7 @@ def auto(
       rules: how nodes are quantized, as for `prepare`; INT8 by default.
       example_args: as for `prepare`.
       params: as for `prepare`.
+      states: as for `prepare`; `rollout` makes examples of them.
       metric: a function of `predict`, which takes real inputs (a batch) and returns the real
         outputs of the integers; for example, it returns the accuracy on labelled data. The greater,
         the better.
@@ -255,7 +257,7 @@ def auto(
     with Progress(None, progress, unit="remedy") as bar:
         bar.step("defaults")
         begin = time.perf_counter()
-        model = prepare(graph, rules, example_args=example_args, params=params)
+        model = prepare(graph, rules, example_args=example_args, params=params, states=states)
         search = _Search(model, calibrate(model, batches), batches, budget, metric, bar, begin)
         search.run()
     return search.result()
