@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import kept_programs
 import numpy as np
 import suite_processes
 from oracle import forced
@@ -49,10 +50,19 @@ class Outcome:
 
 def run_with_tosajax(test: SuiteTest) -> list[np.ndarray]:
     """Loads, compiles and calls the graph of a test as users of tosajax do."""
+    _keep_programs()
     graph = tosajax.load(test.graph_file)
     run = tosajax.compile(graph)
     inputs = test.inputs([tensor.dtype for tensor in graph.input_tensors])
     return [np.asarray(output) for output in run(*inputs)]
+
+
+@functools.cache
+def _keep_programs() -> None:
+    """Takes programs that were compiled before from the folder that tests share, if it is named."""
+    if folder := os.environ.get(kept_programs.FOLDER):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        kept_programs.keep_programs(Path(folder))
 
 
 def run_on_route(test: SuiteTest, *, route: str) -> list[np.ndarray]:
