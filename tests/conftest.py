@@ -10,6 +10,7 @@ import math
 import os
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,13 @@ def pytest_configure(config: pytest.Config):
 
 # Folders in which a third of the variants of a test runs, at most _MOST, and all others with the
 # slow tests. Conformance tests run all types and modes of operators in any case, with
-# native kernels where there are any.
+# native kernels where there are any. Tests
+# with the same variants begin with different ones.
 _THINNED = (
     *("compliance", "fixedpoint", "from_jax", "grad", "hifi", "lowering", "native", "ops"),
     *("passes", "quant", "reference", "reference_model", "rewrite", "runtime", "sweep", "viz"),
 )
-_KEPT = 3
+_THINNING = 3
 _MOST = 16
 
 
@@ -69,10 +71,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]):
         # One of each operator stays.
         if rest and folder in _THINNED and variant.removesuffix("]") not in _operators():
             variants[test].append(item)
-    for several in variants.values():
+    for test, several in variants.items():
         count = len(several)
-        kept = min(math.ceil(count / _KEPT), _MOST) if count >= _KEPT else count
-        for number, item in enumerate(several):
+        kept = min(math.ceil(count / _THINNING), _MOST)
+        first = zlib.crc32(test.encode()) % count
+        for number, item in enumerate(several[first:] + several[:first]):
             if number * kept // count == (number - 1) * kept // count:  # they are evenly spaced
                 item.add_marker(pytest.mark.slow)
 

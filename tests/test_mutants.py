@@ -62,7 +62,7 @@ def test_every_mutant_applies():
     gone = []
     for mutant in MUTANTS:
         try:
-            compile(mutant.text, mutant.file, "exec")
+            compile(ast.fix_missing_locations(mutant.tree), mutant.file, "exec")
         except LookupError as error:
             gone.append(str(error))
     assert gone == []

@@ -175,12 +175,16 @@ jax.config.update("jax_num_cpu_devices", 2)
 sys.path.insert(0, "tests/support")
 import numpy as np
 import tosajax
+from pathlib import Path
+from kept_programs import FOLDER, keep_programs
+if folder := __import__("os").environ.get(FOLDER):
+    keep_programs(Path(folder))
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from batched_graphs import APART, digits, inputs_of, with_shared_rows
 
 devices = jax.devices()
 assert len(devices) == 2
-graph, images = digits(__import__("pathlib").Path("tests/data"))
+graph, images = digits(Path("tests/data"))
 some = [APART[name] for name in ("a row for all", "convolution", "rows of examples", "two outputs")]
 runs = [(graph, [images[:9]]), *((g, inputs_of(g, 9)) for g in some), with_shared_rows()]
 for run_graph, inputs in runs:

@@ -54,13 +54,18 @@ class Mutant(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The file with the change.
+        """The file with the change; errors as of `tree`."""
+        return ast.unparse(self.tree)
+
+    @property
+    def tree(self) -> ast.Module:
+        """The syntax tree of the file with the change.
 
         Raises:
           LookupError: the function, or the place of the change in it, is gone.
         """
         try:
-            return ast.unparse(self.change.apply(_parsed(self.file), self.name))
+            return self.change.apply(_parsed(self.file), self.name)
         except LookupError as error:
             raise LookupError(f"{self.file}: {error}") from None
 

@@ -12,13 +12,12 @@ from tosajax import spec
 from tosajax.arguments.types import check_type
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph, declared_variables
-from tosajax.quant.convert.graphs import converted
+from tosajax.quant.convert.graphs import as_converted, converted
 from tosajax.quant.convert.open_batches import for_one_example
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
 from tosajax.quant.convert.states import check_states
 from tosajax.quant.graphs.blocks import all_nodes, all_tensors, graph_keys
 from tosajax.quant.graphs.functions import Function, function_of
-from tosajax.quant.graphs.inner import with_narrow_copies
 from tosajax.quant.graphs.reading_back import Reader
 from tosajax.quant.graphs.simplify import Simple, simplified
 from tosajax.quant.model.plan import NormedConv, Options, Plan, State
@@ -148,7 +147,7 @@ def prepare(
     check_type("max_trip_count", max_trip_count, int | None, "a number of turns")
     source = graph if graph.is_dynamic else None
     simple, folded = simplification = simplified(for_one_example(graph))
-    copied = with_narrow_copies(simple) if wide_elementwise else simple
+    copied = as_converted(simple, options)
     check_rules(rules, graph, copied)
     normed = {each.output for each in folded if each.is_scaled}
     norms = _norms(simple, normed, batch_norms) if batch_norms else {}

@@ -88,6 +88,24 @@ def test_other_open_dimensions_are_refused():
         prepare(graph)
 
 
+def test_sums_of_residuals_with_their_copies():
+    """Products read INT8 copies of INT16 sums."""
+
+    def residual(x: jax.Array) -> jax.Array:
+        y = x + jnp.tanh(x @ V[:4, :4])
+        return y + y @ V[4:8, :4]
+
+    model = prepare(tosajax.export(residual, uniform(3, 2, 4), dynamic_batch=True))
+    assert any(name.endswith("/copy") for name in model.activations)
+    x = uniform(4, 5, 4)
+    params = calibrate(model, [x])
+    frozen = model.freeze(params)
+    assert frozen.input_tensors[0].shape == (DYNAMIC, 4)
+    integers = model.integers(params, x)[0].q
+    (y,) = tosajax.compile(frozen)(np.asarray(model.input_integers(params, x)[0].q))
+    np.testing.assert_array_equal(y, integers)
+
+
 def test_what_depends_on_the_batch_is_named():
     """Whether numbers are numbers is a constant, of as many elements as there are examples."""
     b = Builder()
@@ -118,7 +136,9 @@ TUNED = {
 }
 
 
-@pytest.mark.parametrize("name", TUNED)
+@pytest.mark.parametrize(
+    "name", [n if n == "rescue" else pytest.param(n, marks=pytest.mark.slow) for n in TUNED]
+)
 def test_tuning_is_that_of_a_bound_graph(graph, name):
     x = images(5)
     models = prepare(graph), prepare(tosajax.bind(graph, batch=1))

@@ -10,6 +10,7 @@ from tosajax import spec
 from tosajax.graph import Graph, Node
 from tosajax.quant.convert.converter import Converter
 from tosajax.quant.convert.states import ties_of_states
+from tosajax.quant.graphs.inner import with_narrow_copies
 from tosajax.quant.model.plan import NormedConv, Options, Plan
 from tosajax.report import UnsupportedError
 
@@ -20,7 +21,7 @@ def converted(
     """The graph of integers, and its plan.
 
     Args:
-      graph: the graph of floats, from `simplify`.
+      graph: the graph of floats, from `as_converted`.
       norms: the convolutions that keep a batch norm, by output.
       options: the user's options.
     """
@@ -63,6 +64,11 @@ def _observe_states(converter: Converter, given: Mapping[str, str]) -> None:
     for owner, names in followers.items():
         for name in names:
             converter.observe(name, for_=owner)
+
+
+def as_converted(graph: Graph, options: Options) -> Graph:
+    """The graph of floats, from `simplify`, in the form that `converted` takes."""
+    return with_narrow_copies(graph) if options.wide_elementwise else graph
 
 
 def convert(converter: Converter) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tosajax.from_jax import dynamic
 from tosajax.graph import DYNAMIC, Graph
 from tosajax.passes.binding import bind
-from tosajax.quant.convert.graphs import converted
+from tosajax.quant.convert.graphs import as_converted, converted
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
 from tosajax.quant.graphs.simplify import simplify
 from tosajax.quant.model.plan import Plan
@@ -37,7 +37,7 @@ def for_any_batch(first: Graph, plan: Plan, source: Graph) -> Graph:
     if operands := rounded_operands(simple, options.rules):
         second, _ = with_rounded_operands(simple, operands)
     else:
-        second, _ = converted(simple, plan.norms, options)
+        second, _ = converted(as_converted(simple, options), plan.norms, options)
     try:
         return dynamic.merged(first, second)
     except UnsupportedError as error:
