@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import targets
 from benchmarks.ptq_zoo import __main__ as command
-from benchmarks.ptq_zoo import inputs, metrics, networks, ours, report, study, worker
+from benchmarks.ptq_zoo import inputs, metrics, networks, ours, report, study, tasks, worker
 from benchmarks.ptq_zoo.networks import NETWORKS
 from benchmarks.ptq_zoo.row import Row
 from benchmarks.ptq_zoo.schemes import PEER, SCHEMES
@@ -55,6 +55,30 @@ def test_agreement_is_of_rows():
     expected = np.array([[[1, 2], [4, 3]], [[5, 6], [8, 7]]])
     actual = np.array([[[0, 9], [9, 0]], [[9, 0], [9, 0]]])
     assert metrics.agreement(expected, actual) == 0.75
+
+
+def test_tasks():
+    rng = np.random.default_rng(0)
+    points = rng.uniform(0, 100, (5, 6)).astype(np.float32)  # two points of x, y, z
+    moved = points + np.float32([3, 4, 50, 0, 0, 50])
+    task = tasks.landmarks(3, 100)
+    assert task.measure([points], [moved]) == pytest.approx((0.05 + 0) / 2)
+    assert (task.is_met(0.01), task.is_met(0.011)) == (True, False)
+    heat = np.array([[0.1, 0.3], [0.31, 0.9]])
+    assert tasks.mask(0.3).measure([heat], [np.array([[0.31, 0.3], [0.5, 0.0]])]) == 0.5
+    assert (tasks.mask(0.3).is_met(0.98), tasks.mask(0.3).is_met(0.97)) == (True, False)
+
+
+@pytest.mark.parametrize(("logit", "error"), [(1.0, 0.1), (-1.0, 0.35)])
+def test_boxes_that_are_found_count(logit, error):
+    """Two images of three anchors; the box of the first image is 1 off, that of the second 6."""
+    found = np.zeros((2, 3, 6), np.float32)
+    found[..., 2:4] = 10
+    other = found + np.float32([1, -1, 1, -1, 70, 70])  # points do not count
+    other[1] = found[1] + 6
+    logits = np.full((2, 3, 1), -5, np.float32)
+    logits[0, 1], logits[1, 2] = logit, -2
+    assert tasks.boxes().measure([found, logits], [other, logits]) == pytest.approx(error)
 
 
 @pytest.mark.parametrize("every_tensor", [False, True])
@@ -162,12 +186,16 @@ def test_only_what_is_missing_is_measured(tmp_path, monkeypatch, capsys):
     assert "| magika |  | 30.0 | 30.0 |  |" in capsys.readouterr().out
 
 
-def _rows(own, theirs, mismatches=0):
-    """Rows of networks with these accuracies of W8A8 and of the peer."""
-    rows = {}
-    for n, (a, b) in enumerate(zip(own, theirs, strict=True)):
-        rows[f"net{n}/d"] = {"seconds": {}, "sqnr": a, "mismatches": mismatches, "elements": 9}
-        rows[f"net{n}/{PEER}"] = {"seconds": {}, "sqnr": b}
+NAMES = ["ppocr_cls", *(name for name in NETWORKS if name != "ppocr_cls")]
+
+
+def _rows(own, theirs, mismatches=0, task=1.0, wide_macs=0.1):
+    """Rows of networks with these accuracies of W8A8 and of the peer; one with auto as well."""
+    rows = {f"{NAMES[0]}/auto": {"seconds": {}, "sqnr": own[0], "task": task}}
+    rows[f"{NAMES[0]}/auto"]["wide_macs"] = wide_macs
+    for name, a, b in zip(NAMES, own, theirs, strict=False):
+        rows[f"{name}/d"] = {"seconds": {}, "sqnr": a, "mismatches": mismatches, "elements": 9}
+        rows[f"{name}/{PEER}"] = {"seconds": {}, "sqnr": b}
     return rows
 
 
@@ -179,9 +207,11 @@ def _rows(own, theirs, mismatches=0):
         (_rows([[30.0]] * 8, [[20.0]] * 7 + [[30.1]]), 1),
         (_rows([[30.0]] * 8, [[27.1]] * 8), 1),
         (_rows([[30.0]] * 8, [[20.0]] * 8, mismatches=1), 1),
-        ({name: r for name, r in _rows([[30.0]] * 8, [[20.0]] * 8).items() if "/d" in name}, 2),
+        (_rows([[30.0]] * 8, [[20.0]] * 8, task=0.97), 1),
+        (_rows([[30.0]] * 8, [[20.0]] * 8, wide_macs=0.11), 1),
+        ({n: r for n, r in _rows([[30.0]] * 8, [[20.0]] * 8).items() if PEER not in n}, 2),
     ],
-    ids=["reached", "few networks", "one behind", "mean", "mismatches", "no peer"],
+    ids=["reached", "few networks", "one behind", "mean", "mismatches", "task", "macs", "no peer"],
 )
 def test_targets(rows, status):
     assert targets.exit_status(report.judge(rows)) == status
@@ -189,21 +219,22 @@ def test_targets(rows, status):
 
 def test_a_network_that_was_converted_wrongly_does_not_count():
     rows = _rows([[30.0]] * 2, [[20.0], [40.0]])
-    rows["net0/d"]["conversion"] = [99.0, 60.0]
-    rows["net1/d"]["conversion"] = [99.0, 59.0]
+    rows[f"{NAMES[0]}/d"]["conversion"] = [99.0, 60.0]
+    rows[f"{NAMES[1]}/d"]["conversion"] = [99.0, 59.0]
     assert report.leads(rows) == [10.0]
 
 
 def test_tables_show_what_failed():
     rows = _rows([[30.0, 40.0]], [[20.0, 21.0]])
-    rows["net0/d"] |= {"conversion": [99.0], "agreement": 0.875, "peak_mib": 300.4}
-    rows["net0/d"]["seconds"] = {"load": 1.25}
+    del rows["ppocr_cls/auto"]
+    rows["ppocr_cls/d"] |= {"conversion": [99.0], "task": 0.875, "peak_mib": 300.4}
+    rows["ppocr_cls/d"]["seconds"] = {"load": 1.25}
     rows["net1/d"] = {"seconds": {}, "stage": "prepare", "error": "UnsupportedError: no"}
     assert report.accuracy_table(rows).splitlines()[2:] == [
-        "| net0 | 99.0 | 30.0 / 40.0, argmax 87.5 % | 20.0 / 21.0 | 0 of 9 |",
+        "| ppocr_cls | 99.0 | 30.0 / 40.0, argmax 87.50% | 20.0 / 21.0 | 0 of 9 |",
         "| net1 |  | failed: prepare |  |  |",
     ]
-    assert "| net0/d | 1.2 | 300 |" in report.time_table(rows)
+    assert "| ppocr_cls/d | 1.2 | 300 |" in report.time_table(rows)
     assert "| net1/d | prepare | UnsupportedError: no |" in report.errors(rows)
 
 

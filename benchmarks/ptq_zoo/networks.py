@@ -8,6 +8,9 @@ import sys
 import zipfile
 from pathlib import Path
 
+from benchmarks.ptq_zoo import tasks
+from benchmarks.ptq_zoo.tasks import Task
+
 # Wheels are read as archives and never installed, so those of any Python do.
 _DOWNLOAD = [
     *("download", "--quiet", "--no-deps", "--only-binary=:all:"),
@@ -29,53 +32,70 @@ class Network:
       path: of the file in the wheel.
       inputs: the kind of inputs, a function of `inputs.py`.
       shape: of one example, with its batch of 1, in the file's own layout.
-      is_classifier: whether the argmax on the last axis of the first output is the answer.
+      task: what its outputs are for; None where nothing is compared but the outputs.
     """
 
     wheel: str
     path: str
     inputs: str
     shape: tuple[int, ...]
-    is_classifier: bool = False
+    task: Task | None = None
 
     @property
     def is_onnx(self) -> bool:
         return self.path.endswith(".onnx")
 
 
-def _mediapipe(path: str, inputs: str, size: int) -> Network:
-    return Network(_MEDIAPIPE, f"mediapipe/modules/{path}.tflite", inputs, (1, size, size, 3))
+def _mediapipe(path: str, inputs: str, size: int, task: Task) -> Network:
+    path = f"mediapipe/modules/{path}.tflite"
+    return Network(_MEDIAPIPE, path, inputs, (1, size, size, 3), task)
 
 
-def _rapidocr(name: str, inputs: str, *shape: int, is_classifier: bool = False) -> Network:
+def _rapidocr(name: str, inputs: str, *shape: int, task: Task) -> Network:
     path = f"rapidocr_onnxruntime/models/{name}_infer.onnx"
-    return Network(_RAPIDOCR, path, inputs, (1, 3, *shape), is_classifier)
+    return Network(_RAPIDOCR, path, inputs, (1, 3, *shape), task)
 
 
 NETWORKS = {
-    "ppocr_cls": _rapidocr("ch_ppocr_mobile_v2.0_cls", "turned_lines", 48, 192, is_classifier=True),
-    "ppocr_det": _rapidocr("ch_PP-OCRv4_det", "pages", 320, 320),
-    "ppocr_rec": _rapidocr("ch_PP-OCRv4_rec", "lines", 48, 320, is_classifier=True),
+    "ppocr_cls": _rapidocr(
+        "ch_ppocr_mobile_v2.0_cls", "turned_lines", 48, 192, task=tasks.argmax()
+    ),
+    "ppocr_det": _rapidocr("ch_PP-OCRv4_det", "pages", 320, 320, task=tasks.mask(0.3)),
+    "ppocr_rec": _rapidocr("ch_PP-OCRv4_rec", "lines", 48, 320, task=tasks.argmax()),
     "magika": Network(
-        _MAGIKA, "magika/models/standard_v3_3/model.onnx", "files", (1, 2048), is_classifier=True
+        _MAGIKA, "magika/models/standard_v3_3/model.onnx", "files", (1, 2048), tasks.argmax()
     ),
     "silero_vad": Network(
         _SILERO, "silero_vad/data/silero_vad_16k_sequence.onnx", "speech", (1, 576)
     ),
     "face_detection": _mediapipe(
-        "face_detection/face_detection_short_range", "photos_around_0", 128
+        "face_detection/face_detection_short_range", "photos_around_0", 128, tasks.boxes()
     ),
     "face_detection_sparse": _mediapipe(
-        "face_detection/face_detection_full_range_sparse", "photos_around_0", 192
+        "face_detection/face_detection_full_range_sparse", "photos_around_0", 192, tasks.boxes()
     ),
-    "face_landmark": _mediapipe("face_landmark/face_landmark", "faces", 192),
-    "hand_landmark": _mediapipe("hand_landmark/hand_landmark_lite", "photos", 224),
-    "hand_recrop": _mediapipe("holistic_landmark/hand_recrop", "photos", 256),
-    "iris_landmark": _mediapipe("iris_landmark/iris_landmark", "eyes", 64),
-    "palm_detection": _mediapipe("palm_detection/palm_detection_lite", "photos", 192),
-    "pose_detection": _mediapipe("pose_detection/pose_detection", "photos_around_0", 224),
-    "pose_landmark": _mediapipe("pose_landmark/pose_landmark_full", "photos", 256),
-    "selfie_segmentation": _mediapipe("selfie_segmentation/selfie_segmentation", "photos", 256),
+    "face_landmark": _mediapipe(
+        "face_landmark/face_landmark", "faces", 192, tasks.landmarks(3, 192)
+    ),
+    "hand_landmark": _mediapipe(
+        "hand_landmark/hand_landmark_lite", "photos", 224, tasks.landmarks(3, 224)
+    ),
+    "hand_recrop": _mediapipe(
+        "holistic_landmark/hand_recrop", "photos", 256, tasks.landmarks(2, 256)
+    ),
+    "iris_landmark": _mediapipe("iris_landmark/iris_landmark", "eyes", 64, tasks.landmarks(3, 64)),
+    "palm_detection": _mediapipe(
+        "palm_detection/palm_detection_lite", "photos", 192, tasks.boxes()
+    ),
+    "pose_detection": _mediapipe(
+        "pose_detection/pose_detection", "photos_around_0", 224, tasks.boxes()
+    ),
+    "pose_landmark": _mediapipe(
+        "pose_landmark/pose_landmark_full", "photos", 256, tasks.landmarks(5, 256)
+    ),
+    "selfie_segmentation": _mediapipe(
+        "selfie_segmentation/selfie_segmentation", "photos", 256, tasks.mask(0.5)
+    ),
 }
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.ptq_zoo.networks import NETWORKS
 from benchmarks.ptq_zoo.schemes import PEER, SCHEMES
 from benchmarks.targets import Target, Verdict
 
 Rows = Mapping[str, Mapping[str, Any]]
 _JUDGED = next(iter(SCHEMES))
+_AUTO = "auto"
 _LEAST_NETWORKS = 8
 # dB between the float graph and its file: below, the converter made another network of it.
 _LEAST_CONVERSION = 60
@@ -34,6 +36,21 @@ TARGETS = (
         lambda rows: float(np.mean(leads(rows))) if leads(rows) else None,
         3,
         unit="dB",
+    ),
+    Target(
+        "networks whose answers by auto are not those in floats",
+        lambda rows: len(missed) if (missed := missed_tasks(rows)) is not None else None,
+        0,
+        unit="networks",
+        at_most=True,
+    ),
+    Target(
+        "multiply-accumulates in INT16 by auto, the largest share",
+        lambda rows: max(
+            (row["wide_macs"] for row in _of_scheme(rows, _AUTO).values()), default=None
+        ),
+        0.1,
+        at_most=True,
     ),
     Target(
         "integers that differ from Arm's model",
@@ -60,6 +77,14 @@ def leads(rows: Rows) -> list[float]:
     ]
 
 
+def missed_tasks(rows: Rows) -> list[str] | None:
+    """The networks whose answers miss their target with `quant.auto`; None if none was measured."""
+    own = {name: row for name, row in _of_scheme(rows, _AUTO).items() if "task" in row}
+    measured = {name: (NETWORKS[name].task, row["task"]) for name, row in own.items()}
+    missed = [name for name, (task, value) in measured.items() if task and not task.is_met(value)]
+    return missed if measured else None
+
+
 def mismatches(rows: Rows) -> int | None:
     """The integers that differ from Arm's model, in all rows; None if none were compared."""
     counts = [row["mismatches"] for row in rows.values() if "mismatches" in row]
@@ -67,14 +92,14 @@ def mismatches(rows: Rows) -> int | None:
 
 
 def accuracy_table(rows: Rows) -> str:
-    """SQNR in dB of each output, and the share of equal answers of classifiers."""
+    """SQNR in dB of each output, and how near answers are to those in floats (`tasks`)."""
     schemes = _names(rows, 1)
     lines = []
     for network in _names(rows, 0):
         own = [rows.get(f"{network}/{scheme}", {}) for scheme in schemes]
         first = next((row for row in own if "conversion" in row), {})
         cells = [network, _decibels(first.get("conversion", []))]
-        cells += [_accuracy(row) for row in own]
+        cells += [_accuracy(network, row) for row in own]
         compared = [row for row in own if "mismatches" in row]
         differ, of = (sum(row[key] for row in compared) for key in ("mismatches", "elements"))
         lines.append([*cells, f"{differ} of {of:,}" if compared else ""])
@@ -134,10 +159,11 @@ def _names(rows: Rows, at: int) -> list[str]:
     return list(dict.fromkeys(name.rsplit("/", 1)[at] for name in rows))
 
 
-def _accuracy(row: Mapping[str, Any]) -> str:
+def _accuracy(network: str, row: Mapping[str, Any]) -> str:
     if "sqnr" not in row:
         return f"failed: {row['stage']}" if "error" in row else ""
-    answers = f", argmax {100 * row['agreement']:.1f} %" if "agreement" in row else ""
+    task = NETWORKS[network].task if network in NETWORKS else None
+    answers = f", {task.name} {row['task']:.2%}" if task is not None and "task" in row else ""
     return f"{_decibels(row['sqnr'])}{answers}"
 
 

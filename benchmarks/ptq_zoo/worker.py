@@ -66,8 +66,8 @@ def _measure(row: Row, options: argparse.Namespace) -> None:
         )
         with row.stage("source"):
             row.values["conversion"] = metrics.sqnrs(peer.run(source, judged), floats)
-    if network.is_classifier:
-        row.values["agreement"] = metrics.agreement(floats[0], outputs[0])
+    if network.task is not None:
+        row.values["task"] = network.task.measure(floats, outputs)
 
 
 def _examples(network: Network, folder: Path) -> np.ndarray:

@@ -199,7 +199,9 @@ def test_gradients_go_through_all_steps(mode):
     if mode == "exact":  # `real` has a gradient by the scale of a table's input
         gradient, other = gradient["values"], other["values"]
     for a, b in zip(*map(jax.tree.leaves, (gradient, other)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+        # In "fake_quant" sums that are compiled in other ways may round to other integers.
+        rtol, atol = (0.1, 0.01) if mode == "fake_quant" else (1e-3, 1e-5)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
     weights = other if mode == "exact" else other["values"]
     assert all(np.abs(g).max() > 0 for g in jax.tree.leaves(weights))
 

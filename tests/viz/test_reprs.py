@@ -52,7 +52,8 @@ COMPARISON = tosajax.compare.Comparison(
     tuple(row(f"{NAME}{k}", operator="CONV2D", location=f"{k} {NAME}") for k in range(LAYERS)), 16
 )
 QROW = tosajax.quant.Row(
-    NAME, "CONV2D", NAME * 10, "INT8", 8, 40.0, 41.0, 0.1, 0.2, 0.0, 0.5, 200, 256, 20
+    *(NAME, "CONV2D", NAME * 10, "INT8", 8, 40.0, 41.0, 39.0, "channel 3", 20.0),
+    *(0.1, 0.2, 0.0, 0.5, 200, 256, 20),
 )
 DIFFERENT = tosajax.quant.Comparison(NAME, "frozen", 100, 3, 2.0, (0, 1))
 FINDING = Finding(Verdict.ERROR, "conv2d.e8", f"bias of {NAME}", f"CONV2D {NAME!r}")
@@ -234,7 +235,10 @@ def test_a_notebook_has_a_summary():
     assert "<table" not in Report()._repr_html_()
     assert "<dd>300 of 8-bit INT8</dd>" in MODEL._repr_html_()
     assert "<dt>target</dt>" in SHOWN["tosajax.Executable"]._repr_html_()
-    assert "41.0 dB by itself" in SHOWN["tosajax.quant.QuantReport"]._repr_html_()
+    assert (
+        "outputs 39.0 dB by it alone; channel 3: 20.0 dB by itself"
+        in SHOWN["tosajax.quant.QuantReport"]._repr_html_()
+    )
     assert "<dt>warnings</dt><dd>300</dd>" in COST._repr_html_()
 
 

@@ -1,10 +1,11 @@
-"""report: the errors of quantization in every tensor, and the worst layer."""
+"""report: the errors of quantization in every tensor, and what the outputs lose by each."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +19,16 @@ from tosajax.progress import Progress
 from tosajax.quant.calibration import weight_qparams
 from tosajax.quant.model.arguments import Examples
 from tosajax.quant.model.batches import real_batch
+from tosajax.quant.model.output_noise import noise_of_outputs
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params, corrected
 from tosajax.quant.model.room import fitted_qparams, least_scale
-from tosajax.quant.qmodel import QModel, prepared
+from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.ranges.mask_ranges import is_masked
 
 _SHOWN = 8  # channels in a text
 _ALIKE = 1 + 2.0**-10  # scales that differ by less
+_FAR = 10.0  # dB by which a part is worse than the whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +44,11 @@ class Row:
       sqnr: signal to quantization noise, in dB, of its operator and all operators before it.
       local_sqnr: the same of its operator alone, on the operands of the integer graph; with FP8,
         of rounding this tensor alone.
+      output_sqnr: SQNR in dB of the network's outputs, if the error of this operator were the only
+        one: to first order, the noise of all outputs relative to each one's signal.
+      part: the part of the tensor with the least local SQNR, such as "channel 3" along the last
+        axis or "2 of axis 1", where it is far below that of the whole; else "".
+      part_sqnr: its local SQNR, in dB; where there is none that of the whole.
       saturated: share of values that lie beyond the range.
       zeros: share of values that stand for 0.
       dead: share of channels (along the final axis) that never change.
@@ -53,8 +61,8 @@ class Row:
       >>> from tosajax import DType, quant
       >>> row = quant.Row(
       ...     tensor="y", op="ADD", location="", dtype=DType.INT8, bits=8, sqnr=40.0,
-      ...     local_sqnr=45.0, saturated=0.0, zeros=0.0, dead=0.0, mean_shift=0.0, levels=200,
-      ...     of_levels=256, acc_bits=None,
+      ...     local_sqnr=45.0, output_sqnr=42.0, part="", part_sqnr=45.0, saturated=0.0,
+      ...     zeros=0.0, dead=0.0, mean_shift=0.0, levels=200, of_levels=256, acc_bits=None,
       ... )
       >>> row.levels / row.of_levels
       0.78125
@@ -67,6 +75,9 @@ class Row:
     bits: int
     sqnr: float
     local_sqnr: float
+    output_sqnr: float
+    part: str
+    part_sqnr: float
     saturated: float
     zeros: float
     dead: float
@@ -114,11 +125,11 @@ class QuantReport:
       >>> from tosajax import DType, quant
       >>> row = quant.Row(
       ...     tensor="y", op="ADD", location="", dtype=DType.INT8, bits=8, sqnr=40.0,
-      ...     local_sqnr=45.0, saturated=0.0, zeros=0.0, dead=0.0, mean_shift=0.0, levels=200,
-      ...     of_levels=256, acc_bits=None,
+      ...     local_sqnr=45.0, output_sqnr=42.0, part="", part_sqnr=45.0, saturated=0.0,
+      ...     zeros=0.0, dead=0.0, mean_shift=0.0, levels=200, of_levels=256, acc_bits=None,
       ... )
       >>> quant.QuantReport((row,))
-      QuantReport(1 tensor, worst: ADD 'y', 45.0 dB by itself)
+      QuantReport(1 tensor, worst: ADD 'y', outputs 42.0 dB by it alone)
     """
 
     rows: tuple[Row, ...]
@@ -126,9 +137,9 @@ class QuantReport:
 
     @property
     def worst(self) -> Row:
-        """The tensor with the lowest local SQNR."""
+        """The tensor by whose own error the outputs lose most."""
         computed = [r for r in self.rows if r.op]
-        return min(computed or self.rows, key=lambda r: r.local_sqnr)
+        return min(computed or self.rows, key=lambda r: (r.output_sqnr, r.local_sqnr))
 
     def __repr__(self) -> str:
         return f"QuantReport({html.counted(len(self.rows), 'tensor')}, worst: {self._worst()})"
@@ -145,18 +156,19 @@ class QuantReport:
     def _worst(self) -> str:
         worst = self.worst
         title = f"{worst.op or 'input'} {html.quoted(worst.tensor)}"
-        return f"{title}, {worst.local_sqnr:.1f} dB by itself"
+        return f"{title}, {_loss(worst)}"
 
     def __str__(self) -> str:
         """A table, the worst layer, and channels whose scales grew."""
         head = (
-            f"{'tensor':36} {'operator':16} type     bits   SQNR  local  sat %  dead %  levels  acc"
+            f"{'tensor':36} {'operator':16} type     bits   SQNR  local  output  sat %  dead %"
+            "  levels  acc"
         )
         lines = [head, *map(_line, self.rows)]
         worst = self.worst
         place = f" ({_short_location(worst.location)})" if worst.location else ""
         node = f"{worst.op or 'input'} {worst.tensor!r}{place}"
-        text = f"worst: {node}, {worst.local_sqnr:.1f} dB by itself"
+        text = f"worst: {node}, {_loss(worst)}"
         if self.widened:
             few = _first_channels(self.widened, "\n  ")
             text = f"{text}\nscales that grew, so that biases have room:\n  {few}"
@@ -175,13 +187,19 @@ def _short_location(location: str) -> str:
     return location if len(location) <= 80 else f"{location[:77]}..."
 
 
+def _loss(row: Row) -> str:
+    """What the outputs lose by a tensor, and by which part of it."""
+    part = f"; {row.part}: {row.part_sqnr:.1f} dB by itself" if row.part else ""
+    return f"outputs {row.output_sqnr:.1f} dB by it alone{part}"
+
+
 def _line(row: Row) -> str:
     name = row.tensor if len(row.tensor) <= 36 else f"...{row.tensor[-33:]}"
     acc = "" if row.acc_bits is None else row.acc_bits
     return (
         f"{name:36} {row.op or 'input':16} {row.dtype:8} {row.bits:4} {row.sqnr:6.1f} "
-        f"{row.local_sqnr:6.1f} {100 * row.saturated:6.2f} {100 * row.dead:7.1f} "
-        f"{row.levels:>4}/{row.of_levels:<5} {acc:>3}"
+        f"{row.local_sqnr:6.1f} {row.output_sqnr:7.1f} {100 * row.saturated:6.2f} "
+        f"{100 * row.dead:7.1f} {row.levels:>4}/{row.of_levels:<5} {acc:>3}"
     )
 
 
@@ -225,37 +243,80 @@ def report(
     names = model.outer_activations
     if not names:
         raise ValueError("the graph has no quantized tensor")
+    with Progress(4, progress, unit="program") as bar:
+        values = _values(model, params, inputs, names, bar)
+    nodes = _producers(model)
+    rows = [_row(model, params, name, nodes.get(name), values[name]) for name in names]
+    return QuantReport(tuple(rows), widened_scales(model, params))
+
+
+def _producers(model: PreparedModel) -> dict[str, Node]:
+    return {name: node for node in model.float_graph.nodes for name in node.outputs}
+
+
+class _Values(NamedTuple):
+    """A tensor: its stored values, and real ones of the integers and in floats.
+
+    Args:
+      stored: the integers.
+      real: their real values.
+      wanted: the values of the float graph.
+      own: those of its operator in floats, on the operands of the integer graph.
+      acc: the accumulator before it.
+      noise: of the outputs by its own error, relative to their signal.
+    """
+
+    stored: jax.Array | QTensor
+    real: np.ndarray
+    wanted: np.ndarray
+    own: np.ndarray
+    acc: jax.Array | QTensor | None
+    noise: float = 0
+
+
+def _values(
+    model: PreparedModel,
+    params: Params,
+    inputs: Sequence[jax.Array | QTensor],
+    names: Sequence[str],
+    bar: Progress,
+) -> dict[str, _Values]:
+    """The values of tensors by name."""
     accumulators = {n: acc for n in names if (acc := accumulator(model.graph, n)) is not None}
     stored = {name: model.plan.stored[name] for name in names}
     outputs = dict.fromkeys((*names, *stored.values(), *accumulators.values()))
-    watched = model.with_outputs(*outputs)
-    with Progress(3, progress, unit="program") as bar:
-        bar.step("compiling integers")
-        integers = dict(zip(outputs, jax.jit(watched.integers)(params, *inputs), strict=True))
-        bar.update()
-        exact = model.with_outputs(*names)
-        bar.step("compiling floats")
-        floats = jax.jit(lambda p, *x: exact.apply(p, *x, mode="float"))(params, *inputs)
-        bar.update()
-        bar.step("compiling operators")
-        # In a graph of FP32, the tensor that is rounded is there as it was.
-        local = jax.jit(exact.local)(params, *inputs) if model.plan.is_integer else integers
-        bar.update()
-    values = {n: integers[stored[n]] for n in names}
-    real = {n: np.asarray(model.real(params, stored[n], values[n])) for n in names}
-    nodes = {n: node for node in model.float_graph.nodes for n in node.outputs}
-    rows = []
-    for name, wanted in zip(names, floats, strict=True):
-        acc = integers.get(accumulators.get(name, ""))
-        own = local.get(name, wanted)
+    watched, exact = model.with_outputs(*outputs), model.with_outputs(*names)
+    bar.step("compiling integers")
+    integers = dict(zip(outputs, jax.jit(watched.integers)(params, *inputs), strict=True))
+    bar.update()
+    bar.step("compiling floats")
+    floats = jax.jit(lambda p, *x: exact.apply(p, *x, mode="float"))(params, *inputs)
+    bar.update()
+    bar.step("compiling operators")
+    # In a graph of FP32, the tensor that is rounded is there as it was.
+    is_integer = model.plan.is_integer
+    local: Mapping[str, Any] = jax.jit(exact.local)(params, *inputs) if is_integer else integers
+    bar.update()
+    values = {}
+    for name, wanted in zip(names, map(np.asarray, floats), strict=True):
+        real = np.asarray(model.real(params, stored[name], integers[stored[name]]))
+        own = np.asarray(local.get(name, wanted))
         if model.plan.scaled[name].mask_axis is not None:
             # No error is made in masked elements.
             mask = is_masked(wanted)
-            wanted, own = (np.where(mask, real[name], x) for x in (wanted, own))
-        rows.append(
-            _row(model, params, name, nodes.get(name), values[name], real[name], wanted, own, acc)
-        )
-    return QuantReport(tuple(rows), widened_scales(model, params))
+            wanted, own = (np.where(mask, real, x) for x in (wanted, own))
+        acc = integers.get(accumulators.get(name, ""))
+        values[name] = _Values(integers[stored[name]], real, wanted, own, acc)
+    bar.step("compiling gradients")
+    noises = noise_of_outputs(model, params, _errors(model, values), inputs)
+    bar.update()
+    return {name: each._replace(noise=noises[name]) for name, each in values.items()}
+
+
+def _errors(model: PreparedModel, values: Mapping[str, _Values]) -> dict[str, np.ndarray]:
+    """The error of each operator, and of the rounding of each input."""
+    computed = _producers(model)
+    return {n: x.real - (x.own if n in computed else x.wanted) for n, x in values.items()}
 
 
 def widened_scales(model: QModel, params: Params) -> tuple[WidenedScale, ...]:
@@ -312,25 +373,22 @@ def sqnr(wanted: ArrayLike, actual: ArrayLike) -> float:
 
 
 def _row(
-    model: QModel,
-    params: Params,
-    name: str,
-    node: Node | None,
-    value: jax.Array | QTensor,
-    real: np.ndarray,
-    wanted: ArrayLike,
-    own: ArrayLike,
-    acc: jax.Array | QTensor | None,
+    model: PreparedModel, params: Params, name: str, node: Node | None, values: _Values
 ) -> Row:
     qparams = params["qparams"][name]
     levels = qparams.storage.levels(qparams)
     low, high, half = levels[0], levels[-1], (levels[-1] - levels[-2]) / 2
-    integers = np.asarray(payload(value)).astype(np.float64)
+    stored, real, wanted, own, acc, noise = values
+    integers = np.asarray(payload(stored)).astype(np.float64)
     channels = integers.reshape(-1, integers.shape[-1] if integers.ndim > 1 else 1)
     zero_point = 0 if qparams.symmetric else int(np.rint(np.asarray(qparams.zero_point)))
     scale = float(np.asarray(qparams.scale).reshape(()))
-    shift = np.mean(real.astype(np.float64) - np.asarray(wanted, np.float64))
+    shift = np.mean(real.astype(np.float64) - wanted.astype(np.float64))
     largest = None if acc is None else int(np.abs(np.asarray(payload(acc))).max(initial=0))
+    whole = sqnr(own, real)
+    part, part_sqnr = worst_part(own, real, len(model.float_graph.tensors[name].shape or ()))
+    if part_sqnr > whole - _FAR:
+        part, part_sqnr = "", whole
     return Row(
         tensor=name,
         op=node.op if node else "",
@@ -338,7 +396,10 @@ def _row(
         dtype=qparams.storage.name,
         bits=round(float(qparams.bits)),
         sqnr=sqnr(wanted, real),
-        local_sqnr=sqnr(own, real),
+        local_sqnr=whole,
+        output_sqnr=-10 * math.log10(noise) if noise else math.inf,
+        part=part,
+        part_sqnr=part_sqnr,
         saturated=_saturated_share(own, scale, low - half - zero_point, high + half - zero_point),
         zeros=float(np.mean(integers == zero_point)),
         dead=float(np.mean(channels.min(0) == channels.max(0))),
@@ -347,6 +408,34 @@ def _row(
         of_levels=len(levels),
         acc_bits=None if largest is None else largest.bit_length() + 1,
     )
+
+
+def worst_part(wanted: np.ndarray, actual: np.ndarray, rank: int) -> tuple[str, float]:
+    """The part of a tensor with the least SQNR, along one axis, and this SQNR.
+
+    Args:
+      wanted: values [examples, *shape], or of the graph's own batch [*shape].
+      actual: the same with noise.
+      rank: of the shape.
+    """
+    signal, noise = (
+        np.square(wanted, dtype=np.float64),
+        np.square(wanted - actual, dtype=np.float64),
+    )
+    worst = "", math.inf
+    for axis in range(1, rank + 1):
+        if signal.ndim < axis or signal.shape[-axis] == 1:
+            continue
+        others = tuple(i for i in range(signal.ndim) if i != signal.ndim - axis)
+        signals, noises = signal.sum(others), noise.sum(others)
+        ratios = np.divide(signals, noises, out=np.full(signals.shape, math.inf), where=noises > 0)
+        index = int(ratios.argmin())
+        ratio = float(ratios[index])
+        decibels = 10 * math.log10(ratio) if ratio else -math.inf
+        if decibels < worst[1]:
+            place = f"channel {index}" if axis == 1 else f"{index} of axis {rank - axis}"
+            worst = place, decibels
+    return worst
 
 
 def _saturated_share(wanted: ArrayLike, scale: float, low: float, high: float) -> float:

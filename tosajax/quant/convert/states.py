@@ -57,7 +57,7 @@ def ties_of_states(
     for state, following, *_ in states:
         if not graph.tensors[state].dtype.is_float:
             continue
-        source = owners[following]
+        source = owners.get(following, following)  # constants have no owner yet
         if graph.tensors[source].values is not None:
             raise ValueError(
                 f"states: output {following!r}, the next value of {state!r}, is constant"

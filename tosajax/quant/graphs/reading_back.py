@@ -196,7 +196,7 @@ class Reader:
         factor, source = np.ones(math.prod(bias.shape or ())), None
         for link in reversed(folded.links):
             if source is None and link.sign:
-                source = self._source_of_offset(link.constant, link.sign * factor)
+                source = self._source_of_offset(link.constant, link.sign * factor, link.channels)
             factor = factor * link.scale
         source = self._source_of_offset(folded.before[1], factor) if source is None else source
         if source is None:
@@ -206,15 +206,23 @@ class Reader:
         offset = np.asarray(bias.values, np.float64) - factor * before
         return source._replace(elements=Elements(places, factor, offset))
 
-    def _source_of_offset(self, name: str, factor: np.ndarray) -> Source | None:
-        """The source of an offset with an element for each channel, which counts by a factor."""
+    def _source_of_offset(
+        self, name: str, factor: np.ndarray, channels: slice = slice(None)
+    ) -> Source | None:
+        """The source of an offset with an element for each channel, which counts by a factor.
+
+        Args:
+          name: the constant.
+          factor: of each channel.
+          channels: the elements of the constant that are the offset.
+        """
         values = self.function.constants.get(name)
-        if values is None or values.size != factor.size:
+        if values is None or values.reshape(-1)[channels].size != factor.size:
             return None
         source = self._source_of_constant(name, values.shape)
         if source is None:
             return None
-        rows = Elements(*(array.reshape(-1) for array in source.elements))
+        rows = Elements(*(array.reshape(-1)[channels] for array in source.elements))
         return source._replace(elements=rows).times(factor)
 
     def _fixed_constants(self) -> set[str]:

@@ -27,6 +27,7 @@ from tosajax.quant.graphs.blocks import (
 )
 from tosajax.quant.graphs.canonical import with_canonical_operators
 from tosajax.quant.graphs.early_clamps import with_early_clamps
+from tosajax.quant.graphs.early_scales import Part, with_early_scales
 from tosajax.quant.ranges.channels import along
 from tosajax.quant.ranges.masks import with_selects
 from tosajax.report import UnsupportedError
@@ -45,7 +46,8 @@ def simplify(graph: Graph) -> Graph:
       Activations are no longer rounded to the narrow type, nor do they overflow it.
     - Results of constants alone are computed; tensors that nothing reads are dropped.
     - ADD, SUB and MUL by constants that vary along the channels at most go into the weights and
-      the bias of the convolution before them, where nothing else reads the tensors between.
+      the bias of the convolution before them, where nothing else reads the tensors between; also
+      through RESHAPE and CONCAT, see `with_early_scales`.
     - MAXIMUM and MINIMUM with one number become CLAMP, POW by 2 becomes MUL, and PReLU one MUL.
     - Operators that change nothing are dropped, and a RESHAPE of a RESHAPE becomes one.
     - A CLAMP goes before the operators that pass its elements on, and one of a CLAMP becomes one,
@@ -74,10 +76,11 @@ class Link(NamedTuple):
 
     Args:
       op: name of the operator.
-      constant: its constant operand.
+      constant: its constant operand, or the one that this is a part of.
       sign: the sign of the constant in the offset; 0 of MUL.
       scale: the scale of each channel, or one.
       offset: the offset of each channel, or one.
+      channels: the elements of the constant that it has.
     """
 
     op: str
@@ -85,6 +88,14 @@ class Link(NamedTuple):
     sign: int
     scale: np.ndarray
     offset: np.ndarray
+    channels: slice = slice(None)
+
+    def with_whole(self, parts: Mapping[str, Part]) -> Link:
+        """The link, with the constant that its own is a part of."""
+        if self.constant not in parts:
+            return self
+        constant, channels = parts[self.constant]
+        return self._replace(constant=constant, channels=channels)
 
 
 class Folded(NamedTuple):
@@ -129,10 +140,21 @@ def simplified(graph: Graph) -> Simple:
     graph = fold(in_parts(graph, _without_identities))
     folded, names = list[Folded](), dict[str, str]()
 
+    parts = dict[str, Part]()
+
+    def early(part: Graph) -> Graph:
+        part, own = with_early_scales(part)
+        parts.update(own)
+        return part
+
+    graph = fold(in_parts(graph, early))
+
     def without_batch_norms(part: Graph) -> Graph:
         part, convolutions = _without_batch_norms(part)
         part, renamed = _renamed(part)
-        folded.extend(convolutions)
+        for each in convolutions:
+            links = tuple(link.with_whole(parts) for link in each.links)
+            folded.append(each._replace(links=links))
         names.update(renamed)
         return part
 

@@ -1,0 +1,154 @@
+"""Scales and offsets of channels before the operators that pass channels on.
+
+They can then go into the convolutions that compute the channels, as if nothing stood between: a
+RESHAPE behind a dense layer, or the CONCAT of a grouped convolution.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node
+from tosajax.graph.edit import Draft
+
+# The operators that scale and move channels, where their other operand is constant.
+_LINEAR = ("ADD", "SUB", "MUL")
+
+
+class Part(NamedTuple):
+    """The channels of a constant that another constant holds.
+
+    Args:
+      constant: the name of the constant.
+      channels: these of its elements.
+    """
+
+    constant: str
+    channels: slice
+
+
+def with_early_scales(graph: Graph) -> tuple[Graph, dict[str, Part]]:
+    """Moves ADD, SUB and MUL by constants of channels before RESHAPE and CONCAT.
+
+    Where all that these pass on is computed by convolutions with constant weights, for them alone.
+    The result keeps its name y, and a tensor x before it, which is scaled now, is "y/x".
+
+    Args:
+      graph: one part, from `simplify`, of FP32.
+
+    Returns:
+      The graph, and the constants that hold parts of others, by name.
+    """
+    writer = _Writer(graph)
+    for node in graph.ordered_nodes():
+        writer.write(node)
+    return writer.draft.finished(), writer.parts
+
+
+class _Writer:
+    """Writes a graph again, node by node."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.draft, self.parts = Draft(graph), dict[str, Part]()
+        self._outputs = frozenset(graph.outputs)
+        self._readers = Counter(name for node in graph.nodes for name in node.inputs)
+        self._producers = dict[str, Node]()
+
+    def write(self, node: Node) -> None:
+        at = self._scaled(node)
+        name = None if at is None else node.inputs[at]
+        if name is not None and self._passes_on(name) and self._is_of_convolutions(name):
+            self._move(node, name, node.outputs[0], slice(None))
+        else:
+            self._put(node)
+
+    def _put(self, node: Node) -> None:
+        self.draft.nodes.append(node)
+        self._producers |= dict.fromkeys(node.outputs, node)
+
+    def _scaled(self, node: Node) -> int | None:
+        """The place of the operand of which a node scales or moves the channels; None of others."""
+        if node.op not in _LINEAR:
+            return None
+        tensors = [self.draft.tensors[name] for name in node.inputs]
+        if tensors[0].dtype is not DType.FP32:
+            return None
+        for at, other in ((0, 1), (1, 0)):
+            x, constant = tensors[at], tensors[other].values
+            is_kept = x.values is None and x.shape == self.draft.tensors[node.outputs[0]].shape
+            if is_kept and constant is not None and _is_by_channel(constant):
+                return at
+        return None
+
+    def _passes_on(self, name: str) -> bool:
+        """Whether a RESHAPE or a CONCAT that keeps channels computes a tensor."""
+        node = self._producers.get(name)
+        if node is None or node.op not in ("RESHAPE", "CONCAT"):
+            return False
+        if node.op == "CONCAT":
+            return True
+        before, after = (self.draft.tensors[x].shape for x in (node.inputs[0], name))
+        return bool(before) and bool(after) and before[-1] == after[-1]
+
+    def _is_of_convolutions(self, name: str) -> bool:
+        """Whether convolutions compute the channels of a tensor, for its only reader."""
+        node = self._producers.get(name)
+        # New tensors are not counted: one node reads each.
+        if node is None or name in self._outputs or self._readers.get(name, 1) != 1:
+            return False
+        if spec.OPERATORS[node.op].chapter == "conv":
+            weight, bias = (self.draft.tensors[x] for x in node.inputs[1:3])
+            return weight.values is not None and bias.values is not None
+        if (at := self._scaled(node)) is not None:
+            return self._is_of_convolutions(node.inputs[at])
+        return self._passes_on(name) and all(map(self._is_of_convolutions, self._sources(node)))
+
+    def _sources(self, node: Node) -> tuple[str, ...]:
+        return node.inputs if node.op == "CONCAT" else node.inputs[:1]
+
+    def _move(self, scaling: Node, name: str, wanted: str, channels: slice) -> None:
+        """Writes channels of a tensor, scaled and moved by a node, as the tensor `wanted`."""
+        node = self._producers[name]
+        if not self._passes_on(name):
+            self._put(self._of_channels(scaling, name, wanted, channels))
+            return
+        tensors, sources, start = self.draft.tensors, [], channels.start or 0
+        for source in self._sources(node):
+            shape = tensors[source].shape or ()
+            part = channels
+            if node.op == "CONCAT" and node.attributes["axis"] == len(shape) - 1:
+                part = slice(start, start := start + shape[-1])
+            sources.append(self.draft.tensor(f"{wanted}/{source}", DType.FP32, shape))
+            self._move(scaling, source, sources[-1], part)
+        inputs = (*sources, *node.inputs[len(sources) :])
+        self._put(dataclasses.replace(node, inputs=inputs, outputs=(wanted,)))
+
+    def _of_channels(self, scaling: Node, name: str, wanted: str, channels: slice) -> Node:
+        """The node that scales and moves some channels."""
+        at = self._scaled(scaling)
+        assert at is not None
+        other = scaling.inputs[1 - at]
+        values = np.asarray(self.draft.tensors[other].values)
+        row = values.reshape(-1, values.shape[-1])[0]
+        channels = channels if row.size > 1 else slice(None)
+        rank = len(self.draft.tensors[name].shape or ())
+        row = row[channels].reshape(*[1] * (rank - 1), -1)
+        constant = self.draft.const(f"{wanted}/{other}", row, DType.FP32)
+        self.parts[constant] = Part(other, channels)
+        pair = (name, constant) if at == 0 else (constant, name)
+        inputs = (*pair, *scaling.inputs[2:])
+        return dataclasses.replace(scaling, inputs=inputs, outputs=(wanted,))
+
+
+def _is_by_channel(values: np.ndarray) -> bool:
+    """Whether a constant varies along its last axis at most."""
+    if not values.ndim:
+        return False
+    rows = values.reshape(-1, values.shape[-1])
+    return bool(np.all(rows == rows[:1]))
