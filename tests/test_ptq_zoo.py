@@ -60,7 +60,7 @@ def test_agreement_is_of_rows():
 def test_tasks():
     rng = np.random.default_rng(0)
     points = rng.uniform(0, 100, (5, 6)).astype(np.float32)  # two points of x, y, z
-    moved = points + np.float32([3, 4, 50, 0, 0, 50])
+    moved = points + np.array([3, 4, 50, 0, 0, 50], np.float32)
     task = tasks.landmarks(3, 100)
     assert task.measure([points], [moved]) == pytest.approx((0.05 + 0) / 2)
     assert (task.is_met(0.01), task.is_met(0.011)) == (True, False)
@@ -74,7 +74,7 @@ def test_boxes_that_are_found_count(logit, error):
     """Two images of three anchors; the box of the first image is 1 off, that of the second 6."""
     found = np.zeros((2, 3, 6), np.float32)
     found[..., 2:4] = 10
-    other = found + np.float32([1, -1, 1, -1, 70, 70])  # points do not count
+    other = found + np.array([1, -1, 1, -1, 70, 70], np.float32)  # points do not count
     other[1] = found[1] + 6
     logits = np.full((2, 3, 1), -5, np.float32)
     logits[0, 1], logits[1, 2] = logit, -2

@@ -130,7 +130,7 @@ def test_errors_of_nothing_have_no_noise():
     [
         ((3, 4, 5), (slice(None), slice(None), 2), "channel 2"),
         ((3, 4, 5), (slice(None), 3), "3 of axis 0"),
-        ((4, 5), (slice(None), 2), "channel 2"),  # the graph's own batch
+        ((4, 5), (slice(None), 2), "channel 2"),  # one example
         ((1, 5), (slice(None), 0), "channel 0"),
     ],
 )
@@ -138,11 +138,11 @@ def test_the_worst_part(shape, place, part):
     wanted = np.ones(shape, np.float32)
     actual = wanted + 0.01
     actual[place] += 0.99
-    assert worst_part(wanted, actual, 2) == (part, pytest.approx(0, abs=1e-3))
+    assert worst_part(wanted, actual, shape[-2:]) == (part, pytest.approx(0, abs=1e-3))
 
 
 def test_parts_of_no_noise_or_no_signal():
     wanted = np.ones((3, 4), np.float32)
-    assert worst_part(wanted, wanted, 1) == ("", math.inf)
-    assert worst_part(0 * wanted, wanted, 1) == ("channel 0", -math.inf)
-    assert worst_part(np.ones((3, 1)), np.zeros((3, 1)), 1) == ("", math.inf)
+    assert worst_part(wanted, wanted, (4,)) == ("", math.inf)
+    assert worst_part(0 * wanted, wanted, (4,)) == ("channel 0", -math.inf)
+    assert worst_part(np.ones((3, 1)), np.zeros((3, 1)), (1,)) == ("", math.inf)

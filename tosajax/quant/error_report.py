@@ -386,7 +386,7 @@ def _row(
     shift = np.mean(real.astype(np.float64) - wanted.astype(np.float64))
     largest = None if acc is None else int(np.abs(np.asarray(payload(acc))).max(initial=0))
     whole = sqnr(own, real)
-    part, part_sqnr = worst_part(own, real, len(model.float_graph.tensors[name].shape or ()))
+    part, part_sqnr = worst_part(own, real, model.float_graph.tensors[name].shape or ())
     if part_sqnr > whole - _FAR:
         part, part_sqnr = "", whole
     return Row(
@@ -410,31 +410,27 @@ def _row(
     )
 
 
-def worst_part(wanted: np.ndarray, actual: np.ndarray, rank: int) -> tuple[str, float]:
+def worst_part(wanted: np.ndarray, actual: np.ndarray, shape: Sequence[int]) -> tuple[str, float]:
     """The part of a tensor with the least SQNR, along one axis, and this SQNR.
 
     Args:
-      wanted: values [examples, *shape], or of the graph's own batch [*shape].
+      wanted: the values of one example or of several.
       actual: the same with noise.
-      rank: of the shape.
+      shape: of one example.
     """
     signal, noise = (
-        np.square(wanted, dtype=np.float64),
-        np.square(wanted - actual, dtype=np.float64),
+        np.square(x, dtype=np.float64).reshape(-1, *shape) for x in (wanted, wanted - actual)
     )
-    worst = "", math.inf
-    for axis in range(1, rank + 1):
-        if signal.ndim < axis or signal.shape[-axis] == 1:
-            continue
-        others = tuple(i for i in range(signal.ndim) if i != signal.ndim - axis)
+    worst, last = ("", math.inf), len(shape) - 1
+    for axis in (axis for axis in range(last, -1, -1) if shape[axis] > 1):
+        others = tuple(i for i in range(len(shape) + 1) if i != axis + 1)
         signals, noises = signal.sum(others), noise.sum(others)
         ratios = np.divide(signals, noises, out=np.full(signals.shape, math.inf), where=noises > 0)
         index = int(ratios.argmin())
         ratio = float(ratios[index])
         decibels = 10 * math.log10(ratio) if ratio else -math.inf
         if decibels < worst[1]:
-            place = f"channel {index}" if axis == 1 else f"{index} of axis {rank - axis}"
-            worst = place, decibels
+            worst = f"channel {index}" if axis == last else f"{index} of axis {axis}", decibels
     return worst
 
 

@@ -46,7 +46,7 @@ def dense(p, x):
 def grouped(p, x):
     dims = ("NHWC", "HWIO", "NHWC")
     y = jax.lax.conv_general_dilated(
-        x, KERNEL, (1, 1), "SAME", dimension_numbers=dims, feature_group_count=2
+        x, jnp.asarray(KERNEL), (1, 1), "SAME", dimension_numbers=dims, feature_group_count=2
     )
     return norm(p, y)
 

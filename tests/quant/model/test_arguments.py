@@ -378,7 +378,7 @@ def test_progress(model, params, monkeypatch):
     tq.report(model, params, few, progress=True)
     tq.check_bit_exact(model, params, few, against="frozen", progress=True)
     found = [(bar.total, bar.count, bar.unit) for bar in made]
-    assert found == [(2, 2, "batch"), (None, 1, "batch"), (3, 3, "program"), (2, 2, "program")]
+    assert found == [(2, 2, "batch"), (None, 1, "batch"), (4, 4, "program"), (2, 2, "program")]
     assert all(bar.is_closed and "compiling" in bar.texts[0] for bar in made)
     tq.calibrate(model, [few])
     assert len(made) == 4

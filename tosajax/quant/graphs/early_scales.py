@@ -7,6 +7,7 @@ RESHAPE behind a dense layer, or the CONCAT of a grouped convolution.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from typing import NamedTuple
 
@@ -118,16 +119,22 @@ class _Writer:
         if not self._passes_on(name):
             self._put(self._of_channels(scaling, name, wanted, channels))
             return
-        tensors, sources, start = self.draft.tensors, [], channels.start or 0
-        for source in self._sources(node):
-            shape = tensors[source].shape or ()
-            part = channels
-            if node.op == "CONCAT" and node.attributes["axis"] == len(shape) - 1:
-                part = slice(start, start := start + shape[-1])
+        sources = []
+        for source, part in zip(self._sources(node), self._parts(node, channels), strict=True):
+            shape = self.draft.tensors[source].shape
             sources.append(self.draft.tensor(f"{wanted}/{source}", DType.FP32, shape))
             self._move(scaling, source, sources[-1], part)
         inputs = (*sources, *node.inputs[len(sources) :])
         self._put(dataclasses.replace(node, inputs=inputs, outputs=(wanted,)))
+
+    def _parts(self, node: Node, channels: slice) -> list[slice]:
+        """The channels that each source of a node has, where it has these."""
+        tensors = [self.draft.tensors[source] for source in self._sources(node)]
+        shapes: list[tuple[int, ...]] = [tensor.shape or () for tensor in tensors]
+        if node.op != "CONCAT" or node.attributes["axis"] != len(shapes[0]) - 1:
+            return [channels] * len(shapes)
+        ends = itertools.accumulate((shape[-1] for shape in shapes), initial=channels.start or 0)
+        return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
     def _of_channels(self, scaling: Node, name: str, wanted: str, channels: slice) -> Node:
         """The node that scales and moves some channels."""
