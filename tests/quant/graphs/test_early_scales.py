@@ -67,6 +67,10 @@ def operators(graph: Graph) -> set[str]:
     return {node.op for node in graph.nodes}
 
 
+def scalings(graph: Graph) -> int:
+    return sum(node.op in ("MUL", "SUB", "ADD") for node in graph.nodes)
+
+
 def run(graph: Graph, *inputs: np.ndarray) -> np.ndarray:
     function, params = tosajax.lower(graph)
     return np.asarray(function(params, *inputs)[0])
@@ -105,8 +109,13 @@ def test_integers_and_parameters_that_are_read_back(name):
 # What stays.
 
 
-def conv(b: Builder, x: tosajax.Tensor, channels: int, seed: int) -> tosajax.Tensor:
+def conv(
+    b: Builder, x: tosajax.Tensor, channels: int, seed: int, *, is_computed: bool = False
+) -> tosajax.Tensor:
     weight = b.const(drawn(channels, 1, 1, 3, seed=seed), DType.FP32)
+    if is_computed:
+        pixel = b.op("REDUCE_SUM", b.op("REDUCE_SUM", x, axis=1), axis=2)
+        weight = b.op("ADD", weight, pixel)
     bias, zero = b.const(drawn(channels, seed=seed), DType.FP32), b.const([0], DType.FP32)
     sizes = {"pad": [0] * 4, "stride": [1, 1], "dilation": [1, 1], "acc_type": DType.FP32}
     return b.op("CONV2D", x, weight, bias, zero, zero, **sizes)
@@ -122,6 +131,8 @@ def joined(kind: str) -> Graph:
         parts[1] = b.op("TANH", parts[1])
     if kind == "input":
         parts[1] = x
+    if kind == "computed weight":
+        parts[1] = conv(b, x, 3, 1, is_computed=True)
     y = b.op("CONCAT", *parts, axis=1 if kind == "other axis" else 3)
     shape = tuple(y.shape or ())
     values = drawn(1, *shape[1:]) if kind == "pixels" else drawn(1, 1, 1, shape[3])
@@ -136,7 +147,7 @@ def joined(kind: str) -> Graph:
 
 
 FOLDED = ("plain", "other axis", "one scale", "constant first", "difference")
-LEFT = ("no convolution", "input", "pixels", "read twice", "output")
+LEFT = ("no convolution", "computed weight", "input", "pixels", "read twice", "output")
 
 
 @pytest.mark.parametrize("kind", [*FOLDED, *LEFT])
@@ -145,7 +156,9 @@ def test_only_what_convolutions_compute_for_it_alone(kind):
     x = drawn(1, 2, 2, 3, seed=9)
     simple = simplify(graph)
     tosajax.validate(simple).raise_errors()
-    assert operators(simple).isdisjoint({"MUL", "SUB", "ADD"}) == (kind in FOLDED)
+    assert scalings(simple) == (0 if kind in FOLDED else scalings(graph))
+    concats = [next(n for n in g.nodes if n.op == "CONCAT") for g in (graph, simple)]
+    assert (concats[0] == concats[1]) == (kind in LEFT)
     np.testing.assert_allclose(run(simple, x), run(graph, x), rtol=1e-4, atol=1e-5)
 
 
