@@ -22,6 +22,29 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "quant/graphs/fake_quants.py",
+        "quant/graphs/test_fake_quants.py",
+        {
+            "Grid.bits": [change("+", "-", 1)],
+            "Grid.is_narrow": [left("and"), right("and")],
+            "Grid.zero_point": [condition("False", 0)],
+            "Grid.is_known": [change("<=", "<", 0), left("or", 1), change("==", "!=")],
+            "_Chain.is_whole": [left("and"), right("and")],
+            "_Chain.after": [change("max", "min"), left("or")],
+            "_Matcher.match": [left("and"), change("<=", "<"), right("or", 1)],
+            "_Matcher.straight_through": [change("==", "!=", 1)],
+            "_Matcher._of": [condition("False", 1), change("<", ">")],
+            "_Matcher._truncated": [left("and", 2)],
+            "_Matcher._rounding": [change("-", "+", 0)],
+            "_takes": [change("==", "!=")],
+        },
+    ),
+    *mutants(
+        "quant/ranges/on_grid.py",
+        "quant/graphs/test_fake_quants.py",
+        {"largest_integers": [change("<", ">"), change("+", "-")]},
+    ),
+    *mutants(
         "quant/graphs/early_scales.py",
         "quant/graphs/test_early_scales.py",
         {

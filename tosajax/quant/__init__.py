@@ -45,6 +45,7 @@ from tosajax.quant.qparams import (
 from tosajax.quant.ranges.observers import (
     Observer,
     entropy,
+    fixed,
     min_max,
     moving_average,
     mse,
@@ -112,6 +113,7 @@ __all__ = [
     "estimate_norms",
     "fake_quant",
     "fit",
+    "fixed",
     "gptq",
     "initial_values",
     "learned_rounding",

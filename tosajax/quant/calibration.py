@@ -233,7 +233,7 @@ def _observed_qparams(
         spec = model.specs[name]
         bits = jnp.asarray(spec.bits, jnp.float32)
         grid = _grid(spec, bits)
-        if share is None:
+        if share is None or spec.observer.is_fixed:
             ends = observer_of(model, name).qparams(state, grid, spec.symmetric)
         else:
             ends = _percentile_scale(share, state, grid, spec.symmetric)
@@ -253,6 +253,8 @@ def _percentile_scale(
 def _check_histograms(model: QModel, observed: Observed) -> None:
     for name, state in observed.states.items():
         own = state.state if isinstance(state, Masked) else state
+        if model.specs[name].observer.is_fixed:
+            continue
         if not isinstance(own, Histogram):
             raise ValueError(f"{name!r} has an observer without a histogram: no percentile of it")
 
@@ -330,6 +332,9 @@ def weight_qparams(
         return _observed_scale(spec, width, spec.observer.update(spec.observer.init(), x))
 
     scale, zero_point = jax.vmap(observe)(channels)
+    integers = model.plan.scaled[name].integers
+    if integers is not None and bits is None:
+        scale = jnp.abs(channels).max(1) / jnp.asarray(integers, jnp.float32)
     # Channels of 0 alone have no scale: they get one that suits the others.
     is_used = (jnp.abs(channels) >= NOTHING).any(1)
     scale = jnp.where(is_used | ~is_used.any(), scale, jnp.where(is_used, scale, 0).max())

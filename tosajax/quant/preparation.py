@@ -17,12 +17,14 @@ from tosajax.quant.convert.open_batches import for_one_example
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
 from tosajax.quant.convert.states import check_states
 from tosajax.quant.graphs.blocks import all_nodes, all_tensors, graph_keys
+from tosajax.quant.graphs.fake_quants import Grid
 from tosajax.quant.graphs.functions import Function, function_of
 from tosajax.quant.graphs.reading_back import Reader
 from tosajax.quant.graphs.simplify import Simple, simplified
 from tosajax.quant.model.plan import NormedConv, Options, Plan, State
 from tosajax.quant.qmodel import PreparedModel
-from tosajax.quant.spec import Rule, check_rules
+from tosajax.quant.ranges.observers import fixed
+from tosajax.quant.spec import QSpec, Rule, check_rules, rule
 from tosajax.report import UnsupportedError
 from tosajax.rewrite.variables import variables_to_states
 from tosajax.spec import RoundingMode
@@ -57,6 +59,11 @@ def prepare(
     Graphs of WHILE_LOOP and COND_IF are converted as well; a tensor x of a graph "body" is "body/x"
     for rules and in parameters. A float state of a loop has the scale of the loop's output in all
     turns; the results of both branches have the scale of the output.
+
+    Fake quantization of a function or graph that was trained with it (rounding to integers times a
+    scale, with or without straight-through code) goes: the tensor that it rounds gets its scale,
+    zero point and bits, unless rules say otherwise, and so do weights that are integers times a
+    scale.
 
     Rules may give FP8 to all operands of convolutions and MATMUL, as `rule(".*",
     weight=QSpec("fp8e4m3"), act=QSpec("fp8e4m3"))` does. Each then passes through FP8 with a scale
@@ -146,7 +153,10 @@ def prepare(
     check_type("batch_norms", batch_norms, bool | str, "True, False or a regular expression")
     check_type("max_trip_count", max_trip_count, int | None, "a number of turns")
     source = graph if graph.is_dynamic else None
-    simple, folded = simplification = simplified(for_one_example(graph))
+    simplification = simplified(for_one_example(graph))
+    simple, folded, grids = simplification
+    known = [_known(name, grid) for name, grid in grids.items()]
+    options = dataclasses.replace(options, rules=(*known, *rules))
     copied = as_converted(simple, options)
     check_rules(rules, graph, copied)
     normed = {each.output for each in folded if each.is_scaled}
@@ -178,6 +188,18 @@ def _reader(function: Function | None, simple: Simple, plan: Plan) -> Reader | N
         return None
     tensors = all_tensors(simple.graph)
     return Reader(function, simple.folded, {name: tensors[name] for name in plan.trained})
+
+
+def _known(name: str, grid: Grid) -> Rule:
+    """The rule of a tensor that the graph rounds to a grid; the user's rules come later."""
+    spec = QSpec(
+        "i8" if (grid.bits or 0) <= 8 else "i16",
+        bits=grid.bits,
+        symmetric=grid.zero_point == 0,
+        narrow_range=grid.is_narrow,
+        observer=fixed(grid.scale, grid.zero_point),
+    )
+    return rule(f"^{re.escape(name)}$", act=spec)
 
 
 def _check(graph: Graph, rules: Sequence[Rule]) -> None:

@@ -53,6 +53,7 @@ class ActivationSpecs:
         """The specification of an activation with these names."""
         spec = self._asked.act(*names)
         is_plain = spec.dtype is DType.INT8 and spec.bits == 8 and not spec.learned_bits
+        is_plain = is_plain and not spec.observer.is_fixed
         if is_plain and self.is_widened(*names):
             # INT16 has room for outliers.
             return dataclasses.replace(spec, dtype=DType.INT16, bits=None, symmetric=True)

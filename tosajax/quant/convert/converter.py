@@ -33,12 +33,15 @@ from tosajax.quant.model.recipes import (
     Weight,
     ZeroPoint,
 )
+from tosajax.quant.ranges.on_grid import largest_integers
 from tosajax.quant.spec import Asked, QSpec
 from tosajax.report import UnsupportedError
 
 SINGLE_ROUND = spec.RoundingMode.SINGLE_ROUND
 # Integers of the input of an INT16 TABLE between two entries.
 TABLE_STEP = 128
+# The largest integer that values of constants are known by.
+_MOST_KNOWN = 127
 # Bits that int32 sums keep below the unit of int8 and int16, as in TFLite's kernels.
 _HEADROOM = {DType.INT8: 20, DType.INT16: 15}
 
@@ -207,10 +210,20 @@ class Converter:
                 dtype = DType.INT8 if spec.dtype is DType.INT4 else spec.dtype
                 spec = dataclasses.replace(spec, dtype=dtype, per_channel=False)
             self._own(name, spec, channel_axes if spec.per_channel else ())
+            self.scaled[name] = self._with_known_integers(name)
             recipe = Weight(name, spec.estimator)
             shape = self.graph.tensors[name].shape or ()
             self._tensors[name] = self.from_recipe(name, recipe, self.dtype(name), shape)
         return self._tensors[name]
+
+    def _with_known_integers(self, name: str) -> Scaled:
+        scaled, values = self.scaled[name], self.constant(name)
+        spec = scaled.spec
+        if values is None or not spec.storage.is_integer or not spec.symmetric or spec.learned_bits:
+            return scaled
+        most = 2 ** ((spec.bits or spec.storage.dtype.bits) - 1) - 1
+        integers = largest_integers(values, scaled.channel_axes, min(most, _MOST_KNOWN))
+        return dataclasses.replace(scaled, integers=integers)
 
     def check_numbers(self, name: str) -> None:
         """Raises UnsupportedError where a constant is NaN."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from tosajax.quant.graphs.blocks import (
 from tosajax.quant.graphs.canonical import with_canonical_operators
 from tosajax.quant.graphs.early_clamps import with_early_clamps
 from tosajax.quant.graphs.early_scales import Part, with_early_scales
+from tosajax.quant.graphs.fake_quants import Grid, source_of, without_fake_quants
 from tosajax.quant.ranges.channels import along
 from tosajax.quant.ranges.masks import with_selects
 from tosajax.report import UnsupportedError
@@ -52,6 +54,7 @@ def simplify(graph: Graph) -> Graph:
     - Operators that change nothing are dropped, and a RESHAPE of a RESHAPE becomes one.
     - A CLAMP goes before the operators that pass its elements on, and one of a CLAMP becomes one,
       see `with_early_clamps`.
+    - Fake quantization goes, see `without_fake_quants`.
     - A mask that is added (0 or -1e10, say) becomes a SELECT, see `with_selects`.
     - Loops and branches have graphs of their own, with their constants in them; a tensor x of a
       graph "body" is "body/x".
@@ -124,19 +127,34 @@ class Folded(NamedTuple):
 
 
 class Simple(NamedTuple):
-    """A graph from `simplify`, and the convolutions that nodes have gone into."""
+    """A graph from `simplify`, and what has gone into its tensors.
+
+    Args:
+      graph: the graph.
+      folded: the convolutions that nodes have gone into.
+      grids: the grids of tensors that the graph rounded to the real values of integers, by name.
+    """
 
     graph: Graph
     folded: tuple[Folded, ...]
+    grids: Mapping[str, Grid] = MappingProxyType({})
 
 
 def simplified(graph: Graph) -> Simple:
-    """The graph of `simplify`, and the convolutions that nodes have gone into."""
+    """The graph of `simplify`, and what has gone into its tensors."""
     graph = with_constants_inside(_validated(graph))
     graph = fold(in_parts(graph, _in_float32))
     # Before convolutions count their readers, nodes that nothing reads must go.
     graph = in_parts(graph, lambda part: with_selects(_with_constants_computed(part)))
     graph = in_parts(graph, with_canonical_operators)
+    grids = dict[str, Grid]()
+
+    def unrounded(part: Graph) -> Graph:
+        part, own = without_fake_quants(part)
+        grids.update(own)
+        return part
+
+    graph = fold(in_parts(graph, unrounded))
     graph = fold(in_parts(graph, _without_identities))
     folded, names = list[Folded](), dict[str, str]()
 
@@ -160,7 +178,21 @@ def simplified(graph: Graph) -> Simple:
 
     graph = fold(in_parts(graph, without_batch_norms))
     graph = in_parts(fold(in_parts(graph, with_early_clamps)), _without_unused_tensors)
-    return Simple(graph, tuple(f._replace(output=names.get(f.output, f.output)) for f in folded))
+    renamed = tuple(f._replace(output=names.get(f.output, f.output)) for f in folded)
+    tensors = all_tensors(graph)
+    known = {n: grid for x, grid in grids.items() if (n := names.get(x, x)) in tensors}
+    return Simple(graph, renamed, _of_sources(graph, known))
+
+
+def _of_sources(graph: Graph, grids: Mapping[str, Grid]) -> dict[str, Grid]:
+    """Grids by the tensors that have the scales: what is only moved has that of its source."""
+    parts = [part for part in graph.walk() if not grids.keys().isdisjoint(part.tensors)]
+    return {
+        source_of(part, name): grids[name]
+        for part in parts
+        for name in part.tensors
+        if name in grids
+    }
 
 
 def _validated(graph: Graph) -> Graph:

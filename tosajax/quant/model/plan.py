@@ -37,6 +37,8 @@ class Scaled:
       mask_axis: the axis of the rows in which masks leave out elements; None where no mask reaches
         it.
       relevance: the part of its values that its range must hold; None where that is all.
+      integers: the largest integer of each channel of a constant whose values are integers times a
+        scale; None of others.
     """
 
     spec: QSpec
@@ -44,6 +46,7 @@ class Scaled:
     observed: tuple[str, ...] = ()
     mask_axis: int | None = None
     relevance: Relevance | None = None
+    integers: tuple[int, ...] | None = None
 
 
 class State(NamedTuple):

@@ -50,6 +50,7 @@ class Observer(NamedTuple):
       update: (state, x) -> state; x is float32, of any shape.
       qparams: (state, grid, symmetric) -> (scale, zero_point), float32 scalars.
       weighs_integers: `qparams` searches for the best integers, and takes no other grid.
+      is_fixed: values have no effect on it.
 
     Example:
       >>> import jax.numpy as jnp
@@ -66,6 +67,7 @@ class Observer(NamedTuple):
     update: Callable[[Any, jax.Array], Any]
     qparams: Callable[[Any, Grid, bool], tuple[jax.Array, jax.Array]]
     weighs_integers: bool = False
+    is_fixed: bool = False
 
 
 class Range(NamedTuple):
@@ -143,6 +145,34 @@ def min_max(margin: float = MARGIN) -> Observer:
       (127, 0.0)
     """
     return Observer(_no_range, _widen, _bound(_range_qparams, margin))
+
+
+def fixed(scale: float, zero_point: int = 0) -> Observer:
+    """A scale and a zero point that are known.
+
+    Args:
+      scale: the real value of 1.
+      zero_point: the integer of 0, in the range of the specification's bits.
+
+    Raises:
+      ValueError: the scale is not a positive number.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> own = quant.QSpec(symmetric=False, observer=quant.fixed(1 / 64, -128))
+      >>> example = np.zeros((1, 4), np.float32)
+      >>> model = quant.prepare(lambda x: x + x, [quant.rule("x", act=own)], example_args=[example])
+      >>> quant.calibrate(model, [example])["qparams"]["x"]
+      QParams(INT8, scale=0.015625, zero_point=-128, bits=8)
+    """
+    if not 0 < scale < np.inf:
+        raise ValueError(f"scale {scale}, expected a positive number")
+
+    def qparams(state: Any, grid: Grid, symmetric: bool) -> tuple[jax.Array, jax.Array]:
+        return jnp.float32(scale), jnp.float32(0 if symmetric else zero_point)
+
+    return Observer(tuple, lambda state, x: state, qparams, is_fixed=True)
 
 
 def moving_average(momentum: float = 0.9, margin: float = MARGIN) -> Observer:

@@ -59,7 +59,7 @@ class RangeChoice:
 
     def everywhere(self, observer: str) -> Kinds:
         """All ranges by one observer."""
-        return dict.fromkeys(self.model.activations, observer)
+        return dict.fromkeys(_observed(self.model), observer)
 
     def params(self, kinds: Kinds) -> Params:
         """The parameters with some ranges by other observers than the model's own."""
@@ -98,7 +98,7 @@ class RangeChoice:
         ranges = [params, self.own, *map(self._settled_by, self.observers)]
         stacked = {
             name: jax.tree.map(lambda *x: jnp.stack(x), *(p["qparams"][name] for p in ranges))
-            for name in self.model.activations
+            for name in _observed(self.model)
         }
         ratios = {name: _largest_ratio(each.scale) for name, each in stacked.items()}
         names = sorted(ratios, key=lambda name: -ratios[name])
@@ -170,10 +170,15 @@ def _observers(model: PreparedModel) -> list[tuple[str, Observer]]:
 def _observed_by(model: PreparedModel, observer: Observer) -> PreparedModel:
     """The model with an observer of all its activations."""
     scaled = dict(model.plan.scaled)
-    for name in model.activations:
+    for name in _observed(model):
         spec = dataclasses.replace(scaled[name].spec, observer=observer)
         scaled[name] = dataclasses.replace(scaled[name], spec=spec)
     return dataclasses.replace(model, plan=dataclasses.replace(model.plan, scaled=scaled))
+
+
+def _observed(model: PreparedModel) -> list[str]:
+    """The activations whose ranges are not fixed."""
+    return [name for name in model.activations if not model.specs[name].observer.is_fixed]
 
 
 def _largest_ratio(scales: jax.Array) -> float:

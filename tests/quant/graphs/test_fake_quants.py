@@ -1,0 +1,240 @@
+"""Fake quantization of QAT tools becomes the quantization that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.lax import stop_gradient
+
+import tosajax
+from tosajax import DType, quant
+from tosajax.quant.graphs.fake_quants import Grid
+from tosajax.quant.graphs.simplify import simplified
+from tosajax.quant.ranges.on_grid import largest_integers
+
+S = np.float32(0.05)
+
+
+@pytest.fixture(autouse=True)
+def as_users_have_it() -> Iterator[None]:
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(np.float32)
+
+
+X = 2 * drawn(64, 8)
+Form = Callable[[Any], Any]
+
+
+def rounded(x: Any) -> Any:
+    """With straight-through code."""
+    return x + stop_gradient(jnp.round(x) - x)
+
+
+def limited(x: Any, low: float = -128, high: float = 127) -> Any:
+    return jnp.clip(jnp.round(x / S), low, high)
+
+
+FORMS: dict[str, tuple[Form, int, int]] = {
+    "plain": (lambda x: limited(x) * S, -128, 127),
+    "narrow": (lambda x: limited(x, -127) * S, -127, 127),
+    "unsigned": (lambda x: limited(x, 0, 255) * S, 0, 255),
+    "6 bits": (lambda x: limited(x, -32, 31) * S, -32, 31),
+    "16 bits": (lambda x: limited(x, -32768, 32767) * S, -32768, 32767),
+    "zero point": (lambda x: (jnp.clip(jnp.round(x / S) + 3, -128, 127) - 3) * S, -131, 124),
+    "zero point inside": (lambda x: (jnp.clip(jnp.round(x / S + 3), 0, 255) - 3) * S, -3, 252),
+    "int8": (lambda x: limited(x).astype(jnp.int8).astype(jnp.float32) * S, -128, 127),
+    "int32 zero point": (
+        lambda x: (
+            (jnp.clip(jnp.round(x / S).astype(jnp.int32) + 9, -128, 127) - 9).astype(jnp.float32)
+            * S
+        ),
+        -137,
+        118,
+    ),
+    "floor": (lambda x: jnp.clip(jnp.floor(x / S + 0.5), -128, 127) * S, -128, 127),
+    "clip first": (lambda x: jnp.round(jnp.clip(x / S, -127, 127)) * S, -127, 127),
+    "clip of reals": (lambda x: jnp.round(jnp.clip(x, -127 * S, 127 * S) / S) * S, -127, 127),
+    "inverse": (lambda x: jnp.clip(jnp.round(x * (1 / S)), -127, 127) * S, -127, 127),
+    "division": (lambda x: jnp.clip(jnp.round(x * 20), -127, 127) / 20, -127, 127),
+    "straight through": (lambda x: x + stop_gradient(limited(x) * S - x), -128, 127),
+    "otherwise": (lambda x: stop_gradient(limited(x) * S) + x - stop_gradient(x), -128, 127),
+    "rounding alone": (lambda x: jnp.clip(rounded(x / S), -128, 127) * S, -128, 127),
+    "learned step": (lambda x: rounded(jnp.clip(x / S, -128, 127)) * S, -128, 127),
+}
+
+
+def grids(fn: Form, x: np.ndarray = X) -> dict[str, Grid]:
+    return dict(simplified(tosajax.export(lambda x: jnp.tanh(fn(x)), x)).grids)
+
+
+def test_forms():
+    for name, (fn, low, high) in FORMS.items():
+        (grid,) = grids(fn).values()
+        assert (grid.low, grid.high) == (low, high), name
+        np.testing.assert_allclose(grid.scale, S, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_integers_are_those_of_the_function(name):
+    fn, low, high = FORMS[name]
+    x = np.concatenate([X, np.float32([[low - 1, low, high, high + 1, 0.4, 0.6, -0.4, 3]]) * S])
+    x = np.clip(x, (low - 1) * S, (high + 1) * S)
+    model = quant.prepare(lambda x: fn(x)[:, ::-1], example_args=(x[:1],))
+    params = quant.calibrate(model, [x])
+    qparams = params["qparams"]["x"]
+    count = int(high) - int(low) + 1
+    assert int(qparams.grid.qmax - qparams.grid.qmin) + 1 == count
+    (y,) = model.apply(params, x)
+    wanted = np.asarray(fn(x))[:, ::-1]
+    is_tie = np.abs(np.abs(x / S) % 1 - 0.5)[:, ::-1] < 1e-3
+    np.testing.assert_allclose(np.where(is_tie, 0, y), np.where(is_tie, 0, wanted), atol=1e-4)
+
+
+OTHERS: dict[str, Form] = {
+    "no limits": lambda x: jnp.round(x / S) * S,
+    "one limit": lambda x: jnp.maximum(jnp.round(x / S), -128) * S,
+    "another scale": lambda x: limited(x) * (1.01 * S),
+    "no rounding": lambda x: jnp.clip(x / S, -128, 127) * S,
+    "a fraction": lambda x: (limited(x) + 0.25) * S,
+    "an offset that stays": lambda x: (limited(x) + 3) * S,
+    "a fraction before": lambda x: (jnp.clip(jnp.round(x / S + 0.25), -128, 127) - 0.25) * S,
+    "an odd range": lambda x: limited(x, -100, 60) * S,
+    "limits that are no integers": lambda x: limited(x, -127.5, 127.5) * S,
+    "no 0": lambda x: limited(x, 1, 256) * S,
+    "a zero point of 16 bits": lambda x: limited(x, 0, 65535) * S,
+    "17 bits": lambda x: limited(x, -65536, 65535) * S,
+    "a scale of each channel": lambda x: (
+        jnp.clip(jnp.round(x / (S * np.arange(1, 9, dtype=np.float32))), -128, 127)
+        * (S * np.arange(1, 9, dtype=np.float32))
+    ),
+    "floor alone": lambda x: jnp.clip(jnp.floor(x / S), -128, 127) * S,
+}
+
+
+def test_what_is_no_fake_quantization():
+    found = {name: grids(fn) for name, fn in OTHERS.items()}
+    assert found == {name: {} for name in OTHERS}
+
+
+def test_a_tensor_of_two_grids_has_the_first():
+    def fn(x: Any) -> Any:
+        y = jnp.tanh(x)
+        return limited(y) * S, jnp.clip(jnp.round(y / (2 * S)), -128, 127) * (2 * S)
+
+    simple = simplified(tosajax.export(fn, X))
+    assert [grid.scale for grid in simple.grids.values()] == [pytest.approx(0.05)]
+    assert "CAST" in {node.op for node in simple.graph.nodes}
+
+
+def test_equal_grids_of_one_tensor():
+    def fn(x: Any) -> Any:
+        y = jnp.tanh(x)
+        return (limited(y) * S)[:, ::-1], limited(y) * S
+
+    simple = simplified(tosajax.export(fn, X))
+    assert len(simple.grids) == 1
+    assert "CAST" not in {node.op for node in simple.graph.nodes}
+
+
+# Networks.
+
+W = [drawn(8, 8, seed=seed) / 3 for seed in range(3)]
+
+
+def fake(x: Any, scale: float, zero_point: float = 0, low: float = -128, high: float = 127) -> Any:
+    integers = jnp.clip(jnp.round(x / scale) + zero_point, low, high)
+    return x + stop_gradient((integers - zero_point) * scale - x)
+
+
+# An integer in units of the product, as biases ship: another one moves some integers by 1.
+BIAS = np.float32(60 * 0.017 * 0.1)
+
+
+def trained(x: Any) -> Any:
+    """Weights and activations of known scales, as training with them leaves a network."""
+    x = fake(x, 0.02)
+    y = fake(jax.nn.relu(x @ fake(W[0], 0.007)), 0.017, -128)
+    z = fake(jax.nn.relu(y @ fake(W[1], 0.1, low=-8, high=7) + BIAS), 0.0113, -128)
+    return fake((z @ fake(W[2], 0.008)).reshape(-1, 2, 4), 0.02, 3)
+
+
+def test_scales_are_those_of_the_network_and_integers_are_equal():
+    x = drawn(512, 8, seed=4)
+    model = quant.prepare(trained, example_args=(x[:1],))
+    params = quant.calibrate(model, [x[:8]])  # they do not depend on examples
+    scales = {name: float(params["qparams"][name].scale) for name in model.activations}
+    np.testing.assert_allclose(sorted(scales.values()), [0.0113, 0.017, 0.02, 0.02], rtol=1e-6)
+    for name, scale in zip(model.weights, (0.007, 0.1, 0.008), strict=True):
+        np.testing.assert_allclose(params["qparams"][name].scale, scale, rtol=1e-5)
+    (y,) = model.apply(params, x)
+    ours, theirs = (np.rint(np.asarray(z).reshape(-1) / 0.02) for z in (y, trained(x)))
+    assert (ours == theirs).mean() >= 0.99
+    assert np.abs(ours - theirs).max() <= 1
+    assert quant.check_bit_exact(model, params, x, against="frozen")
+
+
+def test_rules_of_the_user_win():
+    rules = [quant.rule(".*", act=quant.QSpec("i16"))]
+    model = quant.prepare(trained, rules, example_args=(X[:1],))
+    assert {spec.dtype for n, spec in model.specs.items() if n in model.activations} == {
+        DType.INT16
+    }
+
+
+def test_auto_leaves_known_scales():
+    x = drawn(16, 8, seed=4)
+    result = quant.auto(
+        trained, [x], example_args=(x[:1],), budget=quant.Budget(seconds=60, wide_macs=0)
+    )
+    qparams = result.params["qparams"]
+    scales = sorted(float(qparams[name].scale) for name in result.model.activations)
+    np.testing.assert_allclose(scales, [0.0113, 0.017, 0.02, 0.02], rtol=1e-6)
+
+
+def test_inside_a_loop():
+    def fn(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 100, lambda _, y: fake(jnp.tanh(y @ W[0]), 0.01), x)
+
+    graph = tosajax.export(fn, X[:1], max_unroll=2)
+    simple = simplified(graph)
+    assert [(g.scale, g.low) for g in simple.grids.values()] == [(pytest.approx(0.01), -128)]
+    assert not {"CAST", "FLOOR"} & {n.op for part in simple.graph.walk() for n in part.nodes}
+
+
+# Weights on a grid.
+
+
+@pytest.mark.parametrize(("axes", "shape"), [((0,), (3, 5)), ((1,), (5, 3)), ((), (4, 5))])
+def test_weights_of_known_integers(axes, shape):
+    rng = np.random.default_rng(1)
+    integers = rng.integers(-90, 91, shape)
+    scales = rng.uniform(0.1, 1, [n if at in axes else 1 for at, n in enumerate(shape)])
+    found = largest_integers((integers * scales).astype(np.float32), axes, 127)
+    others = tuple(at for at in range(2) if at not in axes)
+    assert found is not None
+    # A common divisor goes into the scale.
+    for k, row in zip(found, np.abs(integers).max(others).reshape(-1), strict=True):
+        assert row % k == 0
+
+
+def test_weights_that_are_on_no_grid():
+    on_grid, off = np.arange(-5, 6) * 0.1, drawn(11)
+    assert largest_integers(np.stack([on_grid, off]), (0,), 127) is None
+    assert largest_integers(np.stack([on_grid, 0 * off]), (0,), 127) == (5, 127)
+    assert largest_integers(np.stack([on_grid, on_grid]), (0,), 4) is None
+    assert largest_integers(np.zeros((2, 3)), (0,), 127) is None
+
+
+def test_a_fixed_scale_is_positive():
+    for scale in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="expected a positive number"):
+            quant.fixed(scale)

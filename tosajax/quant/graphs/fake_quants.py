@@ -1,0 +1,284 @@
+"""Fake quantization in a float graph: rounding to the real values of integers, as QAT tools write.
+
+Nodes that only do so go, and the tensor that they round gets their scale and zero point.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node
+
+_ENDS = ("min_val", "max_val")
+_NEAR = 2.0**-16  # relative; products and quotients in float32 are nearer
+
+
+class Grid(NamedTuple):
+    """The integers that a tensor is rounded to.
+
+    Args:
+      scale: the real value of 1.
+      low: the least, of a zero point of 0.
+      high: the largest.
+    """
+
+    scale: float
+    low: int
+    high: int
+
+    @property
+    def bits(self) -> int | None:
+        """The bits of these integers; None where they are not all of so many bits."""
+        count = self.high - self.low + 1 + self.is_narrow
+        return count.bit_length() - 1 if count.bit_count() == 1 else None
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the lowest integer of so many bits is left out, and 0 is the middle."""
+        return self.low == -self.high and (self.high + 1).bit_count() == 1
+
+    @property
+    def zero_point(self) -> int:
+        """The integer of 0, where the lowest of so many bits stands for the least."""
+        return 0 if self.is_narrow else -(1 << ((self.bits or 0) - 1)) - self.low
+
+    @property
+    def is_known(self) -> bool:
+        """Whether INT8 or INT16 has it: a range of whole bits, that holds 0."""
+        bits = self.bits
+        if bits is None or not 2 <= bits <= 16 or not self.low <= 0 <= self.high:
+            return False
+        return bits <= 8 or self.zero_point == 0
+
+
+def without_fake_quants(graph: Graph) -> tuple[Graph, dict[str, Grid]]:
+    """The graph without fake quantization of computed tensors and inputs, and its grids.
+
+    s * clamp(round(x / s)), with a zero point that is added before the clamp and subtracted after
+    it, with the clamp before the rounding, and with floor(x / s + 1/2); also where x + (y - x), as
+    straight-through code has it, is the rounded y. A tensor that is rounded to two grids keeps the
+    nodes of the second.
+
+    Args:
+      graph: one part, of FP32, whose results of constants alone have been computed.
+
+    Returns:
+      The graph, whose nodes may include some that nothing reads, and the grid of each tensor that
+      was rounded, by name.
+    """
+    matcher = _Matcher(graph)
+    matches, grids, equal = list[_Match](), dict[str, Grid](), dict[str, str]()
+    nodes = []
+    for node in graph.ordered_nodes():
+        match = matcher.match(node)
+        if match is not None and _takes(grids, matcher.source(match.x), match.grid):
+            node = Node("IDENTITY", (match.x,), node.outputs, location=node.location)
+            equal[node.outputs[0]] = match.x
+            matches.append(match)
+        elif (rounded := matcher.straight_through(node)) in equal:
+            node = Node("IDENTITY", (equal[str(rounded)],), node.outputs, location=node.location)
+        nodes.append(node)
+    grids_by_name = {match.x: match.grid for match in matches}
+    return dataclasses.replace(graph, nodes=tuple(nodes)), grids_by_name
+
+
+def _takes(grids: dict[str, Grid], name: str, grid: Grid) -> bool:
+    """Whether a tensor has a grid, and no other before it."""
+    return grids.setdefault(name, grid) == grid
+
+
+def source_of(graph: Graph, name: str) -> str:
+    """The tensor that another is made of by operators that keep its scale."""
+    producers = {output: node for node in graph.nodes for output in node.outputs}
+    return _source(producers, name)
+
+
+def _source(producers: Mapping[str, Node], name: str) -> str:
+    while (node := producers.get(name)) is not None:
+        if not spec.OPERATORS[node.op].keeps_scale or node.op == "CONCAT":
+            break
+        name = node.inputs[0]
+    return name
+
+
+class _Step(NamedTuple):
+    """A node of a chain: limits, then an integer that is added, of x or of what x is rounded to."""
+
+    x: str
+    low: float = -math.inf
+    high: float = math.inf
+    moved: float = 0.0
+    rounds: bool = False
+
+
+class _Chain(NamedTuple):
+    """The nodes of a chain from its end on: limits of its result, and what is added before it."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    moved: float = 0.0
+    rounds: bool = False
+
+    def after(self, step: _Step) -> _Chain:
+        """The chain with the node before its first one."""
+        low, high = max(self.low, step.low + self.moved), min(self.high, step.high + self.moved)
+        return _Chain(low, high, self.moved + step.moved, self.rounds or step.rounds)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it rounds, and adds nothing in all, and no fraction in between."""
+        return self.rounds and self.moved == 0
+
+
+class _Match(NamedTuple):
+    x: str
+    grid: Grid
+
+
+class _Matcher:
+    """Finds chains of nodes that round a tensor to a grid."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._tensors = graph.tensors
+        self._producers = {name: node for node in graph.nodes for name in node.outputs}
+
+    def match(self, node: Node) -> _Match | None:
+        """The tensor and the grid, where a node ends such a chain."""
+        scaled = self._by_number(node, "MUL")
+        if scaled is None or scaled[1] <= 0:
+            return None
+        name, scale = scaled
+        chain = _Chain()
+        while (before := self._producers.get(name)) is not None:
+            if (factor := self._by_number(before, "MUL")) is not None:
+                x, inverse = factor
+                is_whole = chain.is_whole and abs(inverse * scale - 1) < _NEAR
+                return self._of(x, scale, chain) if is_whole else None
+            step = self._step(before)
+            if step is None or step.moved % 1:
+                return None
+            name = step.x
+            chain = chain.after(step)
+        return None
+
+    def straight_through(self, node: Node) -> str | None:
+        """The rounded tensor y of a node that is x + (y - x), or (x + y) - x."""
+        pairs = (node.inputs[:2], node.inputs[1::-1]) if node.op in ("ADD", "SUB") else ()
+        for x, other in pairs:
+            inner = self._producers.get(other)
+            if inner is None or {node.op, inner.op} != {"ADD", "SUB"}:
+                continue
+            if node.op == "ADD" and inner.inputs[1] == x:
+                return inner.inputs[0]
+            if node.op == "SUB" and node.inputs[1] == x and x in inner.inputs:
+                return inner.inputs[inner.inputs[0] == x]
+        return None
+
+    def source(self, name: str) -> str:
+        """See `source_of`."""
+        return _source(self._producers, name)
+
+    def _of(self, x: str, scale: float, chain: _Chain) -> _Match | None:
+        """The grid of a chain that rounds a tensor, where INT8 or INT16 has it."""
+        low, high = chain.low, chain.high
+        before = self._producers.get(x)
+        if before is not None and before.op == "CLAMP":  # of real values
+            least, most = (float(before.attributes[end]) / scale for end in _ENDS)
+            low, high = max(low, least), min(high, most)
+        if not (math.isfinite(low) and math.isfinite(high)):
+            return None
+        grid = Grid(scale, round(low), round(high))
+        distance = max(abs(low - grid.low), abs(high - grid.high))
+        is_whole = distance < _NEAR * max(abs(grid.low), abs(grid.high))
+        return _Match(x, grid) if is_whole and grid.is_known else None
+
+    def _step(self, node: Node) -> _Step | None:
+        """What a node of a chain does to numbers; None of other nodes."""
+        if node.op == "CLAMP":
+            low, high = (float(node.attributes[end]) for end in _ENDS)
+            return _Step(node.inputs[0], low=low, high=high)
+        if (limit := self._by_number(node, "MAXIMUM")) is not None:
+            return _Step(limit[0], low=limit[1])
+        if (limit := self._by_number(node, "MINIMUM")) is not None:
+            return _Step(limit[0], high=limit[1])
+        if (offset := self._offset(node)) is not None:
+            return _Step(offset[0], moved=offset[1])
+        if (rounded := self.straight_through(node)) is not None:
+            return _Step(rounded)
+        if (whole := self._truncated(node)) is not None:
+            return _Step(whole)
+        return self._rounding(node)
+
+    def _number(self, name: str) -> float | None:
+        """The value of a constant of one element, or of equal ones."""
+        values = self._tensors[name].values
+        if values is None or not values.size or values.dtype.kind not in "if":
+            return None
+        first = values.reshape(-1)[0]
+        return float(first) if np.all(values == first) else None
+
+    def _by_number(self, node: Node, op: str) -> tuple[str, float] | None:
+        """The other operand of a product with a number, and the number."""
+        if node.op != op:
+            return None
+        for x, other in (node.inputs[:2], node.inputs[1::-1]):
+            if (number := self._number(other)) is not None and self._tensors[x].values is None:
+                return x, number
+        return None
+
+    def _offset(self, node: Node) -> tuple[str, float] | None:
+        """What a node adds a number to, and the number."""
+        if node.op == "ADD":
+            return self._by_number(node, "ADD")
+        number = self._number(node.inputs[1]) if node.op == "SUB" else None
+        return None if number is None else (node.inputs[0], -number)
+
+    def _rounding(self, node: Node) -> _Step | None:
+        """A node that rounds to integers, or that makes floats of them."""
+        if node.op == "FLOOR":
+            before = self._producers.get(node.inputs[0])
+            offset = None if before is None else self._offset(before)
+            is_half = offset is not None and offset[1] % 1 == 0.5
+            return (
+                _Step(offset[0], moved=offset[1] - 0.5, rounds=True) if offset and is_half else None
+            )
+        if node.op == "CAST":
+            types = [self._tensors[name].dtype for name in (*node.inputs, *node.outputs)]
+            if types[1] is DType.FP32 and types[0].is_integer:
+                return _Step(node.inputs[0])
+            if types[0] is DType.FP32 and types[1].is_integer:
+                low, high = float(types[1].minimum), float(types[1].maximum)
+                return _Step(node.inputs[0], low=low, high=high, rounds=True)
+        if node.op == "SELECT" and self._is_rounded_below_limit(node):
+            return _Step(node.inputs[2], rounds=True)
+        return None
+
+    def _is_rounded_below_limit(self, node: Node) -> bool:
+        """Whether a SELECT takes a rounded number, or the number where CAST would saturate."""
+        name = node.inputs[1]
+        for op in ("CAST", "CAST", "CLAMP"):
+            before = self._producers.get(name)
+            if before is None or before.op != op:
+                return False
+            name = before.inputs[0]
+        return name == node.inputs[2]
+
+    def _truncated(self, node: Node) -> str | None:
+        """What floor(max(x, 0)) + ceil(min(x, 0)) truncates, which integers are not changed by."""
+        parts = [self._producers.get(name) for name in node.inputs[:2]] if node.op == "ADD" else []
+        if [part and part.op for part in parts] != ["FLOOR", "CEIL"]:
+            return None
+        limits = [self._producers.get(part.inputs[0]) for part in parts if part]
+        steps = [self._step(limit) if limit else None for limit in limits]
+        if any(step is None or step.rounds or step.moved for step in steps):
+            return None
+        above, below = (step for step in steps if step)
+        is_split = above.x == below.x and above.low == 0 and below.high == 0
+        return above.x if is_split else None

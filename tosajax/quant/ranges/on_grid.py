@@ -1,0 +1,41 @@
+"""Weights that are on a grid already: integers times a scale, as QAT tools leave them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+# Steps by which weights may be off; float32 and folded scales are nearer.
+_OFF = 1e-3
+_FEW = 64  # the weights of a channel that are looked at before all
+
+
+def largest_integers(values: np.ndarray, axes: Sequence[int], most: int) -> tuple[int, ...] | None:
+    """The largest magnitude of the integers that each channel's weights are.
+
+    Args:
+      values: the weights, each an integer times the scale of its channel.
+      axes: the axes of the channels; none where all weights have one scale.
+      most: the largest integer that there may be.
+
+    Returns:
+      An integer for each channel, `most` for zeros; None where weights are not on such grids.
+    """
+    shape = [values.shape[axis] for axis in axes]
+    rows = np.moveaxis(values, axes, range(len(axes))).reshape(math.prod(shape), -1)
+    rows = rows.astype(np.float64)
+    largest = np.abs(rows).max(-1, initial=0)
+    if not largest.any():
+        return None
+    found = np.zeros(len(rows), int)
+    found[largest == 0] = most
+    units = rows / np.where(largest == 0, 1, largest)[:, None]
+    for count in range(1, most + 1):
+        left = np.flatnonzero(found == 0)
+        for few in (slice(_FEW), slice(None)):
+            steps = units[left, few] * count
+            left = left[(np.abs(steps - np.rint(steps)) < _OFF).all(-1)]
+        found[left] = count
+    return tuple(int(count) for count in found) if found.all() else None
