@@ -48,6 +48,7 @@ FORMS: dict[str, tuple[Form, int, int]] = {
     "narrow": (lambda x: limited(x, -127) * S, -127, 127),
     "unsigned": (lambda x: limited(x, 0, 255) * S, 0, 255),
     "6 bits": (lambda x: limited(x, -32, 31) * S, -32, 31),
+    "2 bits": (lambda x: limited(x, -2, 1) * S, -2, 1),
     "16 bits": (lambda x: limited(x, -32768, 32767) * S, -32768, 32767),
     "zero point": (lambda x: (jnp.clip(jnp.round(x / S) + 3, -128, 127) - 3) * S, -131, 124),
     "zero point inside": (lambda x: (jnp.clip(jnp.round(x / S + 3), 0, 255) - 3) * S, -3, 252),
@@ -99,6 +100,11 @@ def test_integers_are_those_of_the_function(name):
     np.testing.assert_allclose(np.where(is_tie, 0, y), np.where(is_tie, 0, wanted), atol=1e-4)
 
 
+def split(x: Any) -> Any:
+    """As a truncation, but with a gap between its halves."""
+    return jnp.floor(jnp.maximum(x, 1)) + jnp.ceil(jnp.minimum(x, 0))
+
+
 OTHERS: dict[str, Form] = {
     "no limits": lambda x: jnp.round(x / S) * S,
     "one limit": lambda x: jnp.maximum(jnp.round(x / S), -128) * S,
@@ -116,6 +122,8 @@ OTHERS: dict[str, Form] = {
         jnp.clip(jnp.round(x / (S * np.arange(1, 9, dtype=np.float32))), -128, 127)
         * (S * np.arange(1, 9, dtype=np.float32))
     ),
+    "a negative scale": lambda x: jnp.clip(jnp.round(x / -S), -128, 127) * -S,
+    "more than a truncation": lambda x: jnp.clip(split(jnp.round(x / S)), -128, 127) * S,
     "floor alone": lambda x: jnp.clip(jnp.floor(x / S), -128, 127) * S,
 }
 

@@ -41,8 +41,8 @@ class Grid(NamedTuple):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the lowest integer of so many bits is left out, and 0 is the middle."""
-        return self.low == -self.high and (self.high + 1).bit_count() == 1
+        """Whether 0 is the middle, so that the lowest integer of so many bits is left out."""
+        return self.low == -self.high
 
     @property
     def zero_point(self) -> int:
