@@ -100,9 +100,9 @@ def test_integers_are_those_of_the_function(name):
     np.testing.assert_allclose(np.where(is_tie, 0, y), np.where(is_tie, 0, wanted), atol=1e-4)
 
 
-def split(x: Any) -> Any:
-    """As a truncation, but with a gap between its halves."""
-    return jnp.floor(jnp.maximum(x, 1)) + jnp.ceil(jnp.minimum(x, 0))
+def split(x: Any, above: float, below: float) -> Any:
+    """A truncation, where both are 0."""
+    return jnp.floor(jnp.maximum(x, above)) + jnp.ceil(jnp.minimum(x, below))
 
 
 OTHERS: dict[str, Form] = {
@@ -123,7 +123,8 @@ OTHERS: dict[str, Form] = {
         * (S * np.arange(1, 9, dtype=np.float32))
     ),
     "a negative scale": lambda x: jnp.clip(jnp.round(x / -S), -128, 127) * -S,
-    "more than a truncation": lambda x: jnp.clip(split(jnp.round(x / S)), -128, 127) * S,
+    "a gap above 0": lambda x: jnp.clip(split(jnp.round(x / S), 1, 0), -128, 127) * S,
+    "a gap below 0": lambda x: jnp.clip(split(jnp.round(x / S), 0, -1), -128, 127) * S,
     "floor alone": lambda x: jnp.clip(jnp.floor(x / S), -128, 127) * S,
 }
 
