@@ -1,6 +1,6 @@
-"""Draws what quantization does to a network that cuts people out: masks, and what remedies gained.
+r"""Draws what quantization does to a network that cuts people out: masks, and what remedies gained.
 
-    python -m benchmarks.ptq_zoo.story selfie.mlir plain.tosa selfie.tosa --input new.npy \\
+    python -m benchmarks.ptq_zoo.story selfie.mlir plain.tosa selfie.tosa --input new.npy \
         --remedies remedies.json --plot docs/pretrained.png
 
 Takes the float graph, its integer graphs with and without `quant.auto`, images that neither has

@@ -37,7 +37,7 @@ from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.room import with_room
 from tosajax.quant.model.run import float_values
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
-from tosajax.quant.qparams import QParams, dequantize, spread
+from tosajax.quant.qparams import QParams, dequantize, real_ends, spread
 from tosajax.quant.ranges.channels import along
 from tosajax.quant.ranges.mask_ranges import Masked, leaving_out, widened
 from tosajax.quant.ranges.observers import (
@@ -46,10 +46,15 @@ from tosajax.quant.ranges.observers import (
     Observer,
     check_percentile,
     percentile_qparams,
+    scale_and_zero_point,
     tail,
 )
 from tosajax.quant.spec import QSpec
 from tosajax.quant.storages import Grid
+
+_POINTS = 2049  # of the range of a tensor, at which functions are looked at
+_STILL = 0.25  # steps of a function's output in which its source may be cut off
+_NARROW = 0.98  # of the scale: ranges that are cut by less stay
 
 
 def calibrate(
@@ -66,7 +71,8 @@ def calibrate(
     SELECT and ADD) are in no range, and their integers are an end of it. The range of logits holds
     those down to ln(512 n) below the greatest of their row of n elements (ln(131072 n) in INT16),
     so that a softmax leaves out the others; that of a term of theirs as much as moves them there;
-    that of an inverse norm no rows of zeros.
+    that of an inverse norm no rows of zeros. What functions alone read (a sigmoid, a GELU) has the
+    range in which these change.
 
     Args:
       model: the model, from `prepare`.
@@ -238,7 +244,41 @@ def _observed_qparams(
         else:
             ends = _percentile_scale(share, state, grid, spec.symmetric)
         qparams[name] = _qparams(spec, bits, *ends)
-    return qparams
+    limited = {name: _limited_qparams(model, qparams, name) for name in model.plan.limited}
+    return {**qparams, **limited}
+
+
+def _limited_qparams(model: QModel, qparams: Mapping[str, QParams], name: str) -> QParams:
+    """A range without the values beyond which functions, its only readers, do not change.
+
+    By more than a part of a step of their outputs, that is.
+    """
+    own = qparams[name]
+    low, high = real_ends(own)
+    points = low + (high - low) * jnp.linspace(0, 1, _POINTS, dtype=jnp.float32)
+    starts, ends = [], []
+    for output in model.plan.limited[name]:
+        result = qparams[model.owners[output]]
+        values = jnp.nan_to_num(evaluate(model.plan.functions[output], points))
+        values, step = jnp.clip(values, *real_ends(result)), result.scale * _STILL
+        starts.append(points[_still(values, step)])
+        ends.append(points[-1 - _still(values[::-1], step)])
+    spec = model.specs[name]
+    grid = _grid(spec, own.bits)
+    range_ends = jnp.stack(starts).min(), jnp.stack(ends).max()
+    scale, zero_point = scale_and_zero_point(*range_ends, grid, spec.symmetric)
+    is_narrow = (range_ends[0] < range_ends[1]) & (scale < _NARROW * own.scale)
+    return dataclasses.replace(
+        own,
+        scale=jnp.where(is_narrow, scale, own.scale),
+        zero_point=jnp.where(is_narrow, zero_point, own.zero_point),
+    )
+
+
+def _still(values: jax.Array, step: jax.Array) -> jax.Array:
+    """The index of the last of the first values that all are as near to the first as a step."""
+    is_still = jnp.cumprod((jnp.abs(values - values[0]) <= step).astype(jnp.int32))
+    return is_still.sum() - 1
 
 
 def _percentile_scale(

@@ -24,6 +24,7 @@ from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params, corrected
 from tosajax.quant.model.room import fitted_qparams, least_scale
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
+from tosajax.quant.qparams import real_ends
 from tosajax.quant.ranges.mask_ranges import is_masked
 
 _SHOWN = 8  # channels in a text
@@ -305,6 +306,10 @@ def _values(
             # No error is made in masked elements.
             mask = is_masked(wanted)
             wanted, own = (np.where(mask, real, x) for x in (wanted, own))
+        if name in model.plan.limited:
+            # Nor where values saturate beyond which functions do not change.
+            ends = tuple(map(float, real_ends(params["qparams"][name])))
+            wanted, own = (np.clip(x, *ends) for x in (wanted, own))
         acc = integers.get(accumulators.get(name, ""))
         values[name] = _Values(integers[stored[name]], real, wanted, own, acc)
     bar.step("compiling gradients")

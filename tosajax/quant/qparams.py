@@ -137,6 +137,13 @@ def fake_quant(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_st
     return dequantize(quantize(x, qparams, estimator), qparams)
 
 
+def real_ends(qparams: QParams) -> tuple[jax.Array, jax.Array]:
+    """The least and the largest real value of integers with one scale."""
+    grid, scale = qparams.grid, qparams.scale.reshape(())
+    zero_point = 0.0 if qparams.symmetric else lax.round(qparams.zero_point)
+    return (grid.qmin - zero_point) * scale, (grid.qmax - zero_point) * scale
+
+
 def spread(qparams: QParams) -> jax.Array:
     """The power of 2 by which integers of fewer bits than their type has fill it."""
     return lax.stop_gradient((qparams.storage.dtype.maximum + 1) / (qparams.grid.qmax + 1))

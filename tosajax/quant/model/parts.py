@@ -70,7 +70,9 @@ def _head(model: PreparedModel, output: str) -> str:
         after = _dependencies(graph, (name,), (output,)) - {name}
         if any(_ends_head(node) for node in nodes if not after.isdisjoint(node.outputs)):
             break
-        if name in model.outer_activations and name in model.owners:
+        # What saturates in integers, as far as functions after it do, has no noise to measure.
+        is_whole = name not in model.plan.limited
+        if name in model.outer_activations and name in model.owners and is_whole:
             head = name
     return head
 

@@ -129,6 +129,8 @@ class Plan:
       norms: the convolutions that keep a batch norm, by output.
       readers: the recipes of the scales that a constant's scale is a factor of, by constant.
       options: the options that the decisions follow.
+      limited: the outputs of the functions that alone read a tensor, by tensor: its range need not
+        hold values beyond which none of them changes.
       ties: the input whose scale other inputs and computed tensors have that become states.
     """
 
@@ -143,6 +145,7 @@ class Plan:
     readers: Mapping[str, tuple[Reader, ...]] = dataclasses.field(default_factory=dict)
     options: Options = dataclasses.field(default_factory=Options)
     ties: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    limited: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def is_integer(self) -> bool:
