@@ -22,6 +22,19 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "quant/calibration.py",
+        "quant/ranges/test_limited.py",
+        {
+            "_limited_qparams": [change(".min()", ".max()"), change(".max()", ".min()")],
+            "_still": [change("<=", ">")],
+        },
+    ),
+    *mutants(
+        "quant/convert/converter.py",
+        "quant/ranges/test_limited.py",
+        {"Converter._limited": [left("and", 0), change("-", "|", 0)]},
+    ),
+    *mutants(
         "quant/graphs/fake_quants.py",
         "quant/graphs/test_fake_quants.py",
         {

@@ -183,7 +183,8 @@ def test_scales_are_those_of_the_network_and_integers_are_equal():
     scales = {name: float(params["qparams"][name].scale) for name in model.activations}
     np.testing.assert_allclose(sorted(scales.values()), [0.0113, 0.017, 0.02, 0.02], rtol=1e-6)
     for name, scale in zip(model.weights, (0.007, 0.1, 0.008), strict=True):
-        np.testing.assert_allclose(params["qparams"][name].scale, scale, rtol=1e-5)
+        ratios = scale / np.asarray(params["qparams"][name].scale)
+        np.testing.assert_allclose(ratios, np.rint(ratios), rtol=1e-5)
     (y,) = model.apply(params, x)
     ours, theirs = (np.rint(np.asarray(z).reshape(-1) / 0.02) for z in (y, trained(x)))
     assert (ours == theirs).mean() >= 0.99
@@ -228,18 +229,20 @@ def test_weights_of_known_integers(axes, shape):
     integers = rng.integers(-90, 91, shape)
     scales = rng.uniform(0.1, 1, [n if at in axes else 1 for at, n in enumerate(shape)])
     found = largest_integers((integers * scales).astype(np.float32), axes, 127)
-    others = tuple(at for at in range(2) if at not in axes)
     assert found is not None
-    # A common divisor goes into the scale.
-    for k, row in zip(found, np.abs(integers).max(others).reshape(-1), strict=True):
-        assert row % k == 0
+    rows = np.moveaxis(integers, axes, range(len(axes))).reshape(len(found), -1)
+    for most, row in zip(found, rows, strict=True):
+        own = row * most / np.abs(row).max()
+        np.testing.assert_allclose(own, np.rint(own), atol=1e-9)
+        assert 64 <= most <= 127
 
 
 def test_weights_that_are_on_no_grid():
     on_grid, off = np.arange(-5, 6) * 0.1, drawn(11)
     assert largest_integers(np.stack([on_grid, off]), (0,), 127) is None
-    assert largest_integers(np.stack([on_grid, 0 * off]), (0,), 127) == (5, 127)
+    assert largest_integers(np.stack([on_grid, 0 * off]), (0,), 127) == (125, 127)
     assert largest_integers(np.stack([on_grid, on_grid]), (0,), 4) is None
+    assert largest_integers(np.array([[0.3, -0.3, 0.3], [0.0, 2.0, -2.0]]), (0,), 127) == (127, 127)
     assert largest_integers(np.zeros((2, 3)), (0,), 127) is None
 
 

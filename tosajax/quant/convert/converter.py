@@ -229,7 +229,8 @@ class Converter:
                 dtype = DType.INT8 if spec.dtype is DType.INT4 else spec.dtype
                 spec = dataclasses.replace(spec, dtype=dtype, per_channel=False)
             self._own(name, spec, channel_axes if spec.per_channel else ())
-            self.scaled[name] = self._with_known_integers(name)
+            if self._is_weight_alone(name):
+                self.scaled[name] = self._with_known_integers(name)
             recipe = Weight(name, spec.estimator)
             shape = self.graph.tensors[name].shape or ()
             self._tensors[name] = self.from_recipe(name, recipe, self.dtype(name), shape)

@@ -13,7 +13,7 @@ _FEW = 64  # the weights of a channel that are looked at before all
 
 
 def largest_integers(values: np.ndarray, axes: Sequence[int], most: int) -> tuple[int, ...] | None:
-    """The largest magnitude of the integers that each channel's weights are.
+    """The largest magnitude of integers that each channel's weights are times a scale.
 
     Args:
       values: the weights, each an integer times the scale of its channel.
@@ -21,7 +21,7 @@ def largest_integers(values: np.ndarray, axes: Sequence[int], most: int) -> tupl
       most: the largest integer that there may be.
 
     Returns:
-      An integer for each channel, `most` for zeros; None where weights are not on such grids.
+      An integer for each channel, as large as it can be; None where weights are not on such grids.
     """
     shape = [values.shape[axis] for axis in axes]
     rows = np.moveaxis(values, axes, range(len(axes))).reshape(math.prod(shape), -1)
@@ -38,4 +38,6 @@ def largest_integers(values: np.ndarray, axes: Sequence[int], most: int) -> tupl
             steps = units[left, few] * count
             left = left[(np.abs(steps - np.rint(steps)) < _OFF).all(-1)]
         found[left] = count
+    # A multiple is as exact, and has finer steps for biases and for training.
+    found *= most // np.maximum(found, 1)
     return tuple(int(count) for count in found) if found.all() else None
