@@ -66,7 +66,8 @@ def _draw(
     covered = masks[0].mean((1, 2))
     chosen = np.argsort(np.abs(covered - 0.4))[:_SHOWN]  # with a person, and around
     figure = pyplot.figure(figsize=(9, 9), layout="constrained")
-    upper, lower = figure.subfigures(2, 1, height_ratios=(3, 1.3))
+    parts: Any = figure.subfigures(2, 1, height_ratios=(3, 1.3))
+    upper, lower = parts
     for row, axes in zip(chosen, upper.subplots(_SHOWN, 4, squeeze=False), strict=True):
         shown = [images[row], *(mask[row] for mask in masks)]
         for at, (each, picture) in enumerate(zip(axes, shown, strict=True)):

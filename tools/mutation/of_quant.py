@@ -25,7 +25,7 @@ MUTANTS = [
         "quant/calibration.py",
         "quant/ranges/test_limited.py",
         {
-            "_limited_qparams": [change(".min()", ".max()"), change(".max()", ".min()")],
+            "_limited_qparams": [change(".min", ".max"), change(".max", ".min")],
             "_still": [change("<=", ">")],
         },
     ),
@@ -55,7 +55,7 @@ MUTANTS = [
     *mutants(
         "quant/ranges/on_grid.py",
         "quant/graphs/test_fake_quants.py",
-        {"largest_integers": [change("<", ">"), change("+", "-")]},
+        {"largest_integers": [change("==", "!=", 0), change("+", "-")]},
     ),
     *mutants(
         "quant/graphs/early_scales.py",
@@ -191,7 +191,7 @@ MUTANTS = [
     *mutants(
         "quant/model/parts.py",
         "quant/tune/test_automatic.py",
-        {"_head": [condition("False", 0), right("and")]},
+        {"_head": [condition("False", 0), right("and", 1)]},
     ),
     *mutants(
         "quant/graphs/early_clamps.py",

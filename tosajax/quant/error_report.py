@@ -308,8 +308,8 @@ def _values(
             wanted, own = (np.where(mask, real, x) for x in (wanted, own))
         if name in model.plan.limited:
             # Nor where values saturate beyond which functions do not change.
-            ends = tuple(map(float, real_ends(params["qparams"][name])))
-            wanted, own = (np.clip(x, *ends) for x in (wanted, own))
+            low, high = map(float, real_ends(params["qparams"][name]))
+            wanted, own = (np.clip(x, low, high) for x in (wanted, own))
         acc = integers.get(accumulators.get(name, ""))
         values[name] = _Values(integers[stored[name]], real, wanted, own, acc)
     bar.step("compiling gradients")

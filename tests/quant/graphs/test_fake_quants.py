@@ -87,7 +87,8 @@ def test_forms():
 @pytest.mark.parametrize("name", FORMS)
 def test_integers_are_those_of_the_function(name):
     fn, low, high = FORMS[name]
-    x = np.concatenate([X, np.float32([[low - 1, low, high, high + 1, 0.4, 0.6, -0.4, 3]]) * S])
+    row = np.array([[low - 1, low, high, high + 1, 0.4, 0.6, -0.4, 3]], np.float32)
+    x = np.concatenate([X, row * S])
     x = np.clip(x, (low - 1) * S, (high + 1) * S)
     model = quant.prepare(lambda x: fn(x)[:, ::-1], example_args=(x[:1],))
     params = quant.calibrate(model, [x])

@@ -9,7 +9,7 @@ import numpy as np
 
 # Steps by which weights may be off; float32 and folded scales are nearer.
 _OFF = 1e-3
-_FEW = 64  # the weights of a channel that are looked at before all
+_FEW = 8  # the weights of a channel that are looked at before all
 
 
 def largest_integers(values: np.ndarray, axes: Sequence[int], most: int) -> tuple[int, ...] | None:
@@ -25,19 +25,23 @@ def largest_integers(values: np.ndarray, axes: Sequence[int], most: int) -> tupl
     """
     shape = [values.shape[axis] for axis in axes]
     rows = np.moveaxis(values, axes, range(len(axes))).reshape(math.prod(shape), -1)
-    rows = rows.astype(np.float64)
     largest = np.abs(rows).max(-1, initial=0)
     if not largest.any():
         return None
-    found = np.zeros(len(rows), int)
-    found[largest == 0] = most
-    units = rows / np.where(largest == 0, 1, largest)[:, None]
+    found = np.where(largest == 0, most, 0)
+    unit = np.where(largest == 0, 1, largest).astype(np.float64)[:, None]
+    few = rows[:, :_FEW] / unit
     for count in range(1, most + 1):
         left = np.flatnonzero(found == 0)
-        for few in (slice(_FEW), slice(None)):
-            steps = units[left, few] * count
-            left = left[(np.abs(steps - np.rint(steps)) < _OFF).all(-1)]
-        found[left] = count
+        left = left[_are_whole(few[left] * count)]
+        found[left[_are_whole(rows[left] / unit[left] * count)]] = count
+    if not found.all():
+        return None
     # A multiple is as exact, and has finer steps for biases and for training.
     found *= most // np.maximum(found, 1)
-    return tuple(int(count) for count in found) if found.all() else None
+    return tuple(int(count) for count in found)
+
+
+def _are_whole(steps: np.ndarray) -> np.ndarray:
+    """Whether all steps of each row are near to integers."""
+    return (np.abs(steps - np.rint(steps)) < _OFF).all(-1)

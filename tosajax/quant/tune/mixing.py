@@ -73,10 +73,10 @@ class MixedPrecision:
       >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
       >>> params = quant.calibrate(model, [example])
       >>> print(quant.mixed_precision(model, params, example, budget=32))
-      MixedPrecision(tensors 1 of 8 bits, cost 32, loss 0.00104)
+      MixedPrecision(tensors 1 of 8 bits, cost 32, loss 0.0002437)
                   cost         loss
                     16       0.0564
-                    32      0.00104 <
+                    32    0.0002437 <
     """
 
     model: QModel

@@ -49,7 +49,7 @@ class Rescue:
       >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
       >>> params = quant.calibrate(model, [example])
       >>> print(quant.rescue(model, params, example, budget=1.0))
-      Rescue(lifted 0 of 0 tensors, loss 0.00104 to 0.00104)
+      Rescue(lifted 0 of 0 tensors, loss 0.0002437 to 0.0002437)
     """
 
     model: QModel
