@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from paths import DATA, ROOT
 from quick_programs import quick_programs
 
 import tosajax
-from tosajax import DType
+from tosajax import DType, quant
 from tosajax.cli import main
 from tosajax.graph.alike import difference
 
@@ -47,7 +48,7 @@ def test_snippets_run(page, tmp_path, monkeypatch, capsys):
     "command",
     [
         line
-        for page in ("docs/command_line.md", "docs/formats.md")
+        for page in ("docs/command_line.md", "docs/formats.md", "docs/pretrained.md")
         for block in blocks(page, "sh")
         for line in block.splitlines()
         if line.startswith("tosajax")
@@ -63,8 +64,19 @@ def test_commands_run(command, tmp_path, monkeypatch, capsys):
     floats = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
     tosajax.save(tosajax.export(lambda x: x @ floats[:4], floats[:1]), tmp_path / "float.tosa")
     np.save(tmp_path / "floats.npy", floats)
+    _stand_in(tmp_path, floats)
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(command)[1:]) == 0
+
+
+def _stand_in(folder: Path, floats: np.ndarray) -> None:
+    """A small network and rows in the place of a pretrained one and photographs."""
+    graph = tosajax.load(folder / "float.tosa")
+    tosajax.save(graph, folder / "selfie.mlir")
+    model = quant.prepare(graph)
+    tosajax.save(model.freeze(quant.calibrate(model, [floats])), folder / "selfie.tosa")
+    for name in ("photos.npy", "new.npy"):
+        np.save(folder / name, floats)
 
 
 def test_ci_finds_its_commands():
