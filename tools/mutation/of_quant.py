@@ -43,7 +43,7 @@ MUTANTS = [
             "Grid.zero_point": [condition("False", 0)],
             "Grid.is_known": [change("<=", "<", 0), left("or", 1), change("==", "!=")],
             "_Chain.is_whole": [left("and"), right("and")],
-            "_Chain.after": [change("max", "min"), left("or")],
+            "_Chain.after": [change("max", "min"), left("or"), left("and")],
             "_Matcher.match": [left("and"), left("or", 0), right("or", 1)],
             "_Matcher.straight_through": [change("==", "!=", 1)],
             "_Matcher._of": [condition("False", 1), change("<", ">")],

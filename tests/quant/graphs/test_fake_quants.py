@@ -126,6 +126,7 @@ OTHERS: dict[str, Form] = {
     "a negative scale": lambda x: jnp.clip(jnp.round(x / -S), -128, 127) * -S,
     "a gap above 0": lambda x: jnp.clip(split(jnp.round(x / S), 1, 0), -128, 127) * S,
     "a gap below 0": lambda x: jnp.clip(split(jnp.round(x / S), 0, -1), -128, 127) * S,
+    "a truncation": lambda x: jnp.clip(x / S, -127, 127).astype(jnp.int8).astype(jnp.float32) * S,
     "floor alone": lambda x: jnp.clip(jnp.floor(x / S), -128, 127) * S,
 }
 

@@ -109,13 +109,17 @@ def _source(producers: Mapping[str, Node], name: str) -> str:
 
 
 class _Step(NamedTuple):
-    """A node of a chain: limits, then an integer that is added, of x or of what x is rounded to."""
+    """A node of a chain: limits, then an integer that is added, of x or of what x is rounded to.
+
+    One that truncates changes nothing, but only if x is rounded already.
+    """
 
     x: str
     low: float = -math.inf
     high: float = math.inf
     moved: float = 0.0
     rounds: bool = False
+    truncates: bool = False
 
 
 class _Chain(NamedTuple):
@@ -129,7 +133,8 @@ class _Chain(NamedTuple):
     def after(self, step: _Step) -> _Chain:
         """The chain with the node before its first one."""
         low, high = max(self.low, step.low + self.moved), min(self.high, step.high + self.moved)
-        return _Chain(low, high, self.moved + step.moved, self.rounds or step.rounds)
+        rounds = step.rounds or (self.rounds and not step.truncates)
+        return _Chain(low, high, self.moved + step.moved, rounds)
 
     @property
     def is_whole(self) -> bool:
@@ -213,7 +218,7 @@ class _Matcher:
         if (rounded := self.straight_through(node)) is not None:
             return _Step(rounded)
         if (whole := self._truncated(node)) is not None:
-            return _Step(whole)
+            return _Step(whole, truncates=True)
         return self._rounding(node)
 
     def _number(self, name: str) -> float | None:
