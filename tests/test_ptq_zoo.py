@@ -6,15 +6,27 @@ import dataclasses
 import json
 import sys
 
+import jax
 import numpy as np
 import pytest
 from paths import ROOT
 
 sys.path.insert(0, str(ROOT))
 
+import tosajax
 from benchmarks import targets
 from benchmarks.ptq_zoo import __main__ as command
-from benchmarks.ptq_zoo import inputs, metrics, networks, ours, report, study, tasks, worker
+from benchmarks.ptq_zoo import (
+    inputs,
+    metrics,
+    networks,
+    ours,
+    report,
+    story,
+    study,
+    tasks,
+    worker,
+)
 from benchmarks.ptq_zoo.networks import NETWORKS
 from benchmarks.ptq_zoo.row import Row
 from benchmarks.ptq_zoo.schemes import PEER, SCHEMES
@@ -270,6 +282,30 @@ def test_remedies_are_listed_as_read_from_the_file():
     assert "| net/auto | mse | 1.2 | 20.0 | yes |  |" in table
     assert "| net/auto | gptq | 1.2 | -inf | no | no place |" in table
     assert report.remedies_table({"net/d": {}}) == ""
+
+
+def test_the_story_is_drawn(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(0)
+    images = rng.uniform(size=(4, 4, 4, 3)).astype(np.float32)
+    weight = rng.normal(size=(3, 1)).astype(np.float32)
+    graph = tosajax.export(lambda x: jax.nn.sigmoid(x @ weight), images[:1])
+    model = quant.prepare(graph)
+    frozen = model.freeze(quant.calibrate(model, [images]))
+    paths = [str(tmp_path / name) for name in ("float.mlir", "plain.tosa", "auto.tosa")]
+    for path, each in zip(paths, (graph, frozen, frozen), strict=True):
+        tosajax.save(each, path)
+    np.save(tmp_path / "new.npy", images)
+    remedies = [{"name": "defaults", "held_back": 9.0, "is_kept": True}]
+    remedies += [{"name": "gptq", "held_back": "-inf", "is_kept": False}]
+    (tmp_path / "remedies.json").write_text(json.dumps({"remedies": remedies}))
+    options = ["--input", "new.npy", "--remedies", "remedies.json", "--plot", "plot.png"]
+    options[1::2] = [str(tmp_path / name) for name in options[1::2]]
+    story.main([*paths, *options])
+    assert (tmp_path / "plot.png").read_bytes()[:4] == b"\x89PNG"
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["plain.tosa", "auto.tosa"]
+    assert all(line.endswith("% of pixels") for line in lines)
 
 
 def test_auto_is_measured(tmp_path):

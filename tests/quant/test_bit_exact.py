@@ -93,7 +93,7 @@ def ship(monkeypatch: pytest.MonkeyPatch):
     """Makes `freeze` return another graph than the one of the parameters."""
 
     def other(graph: Graph) -> None:
-        monkeypatch.setattr(QModel, "freeze", lambda model, params: graph)
+        monkeypatch.setattr("tosajax.quant.bit_exact.freeze", lambda model, params: graph)
 
     return other
 

@@ -87,6 +87,50 @@ def test_integers_are_near_floats():
 # Examples of states.
 
 
+def noise(quantized: quant.PreparedModel, params: Any, x: np.ndarray) -> float:
+    """Of all outputs of all steps, relative to them."""
+    pairs = zip(
+        quant.scan(quantized, params, x),
+        quant.scan(quantized, params, x, mode="float"),
+        strict=True,
+    )
+    return max(float(np.square(y - z).sum() / np.square(z).sum()) for y, z in pairs)
+
+
+def test_ranges_of_states_of_0_hold_no_states():
+    quantized, params = model()
+    x = drawn(20, 8, INPUTS, seed=7)
+    zeros = [(drawn(48, 1, INPUTS), np.zeros((48, 1, UNITS), np.float32))]
+    at_start = quant.calibrate(quantized, zeros)
+    assert noise(quantized, at_start, x) > 10 * noise(quantized, params, x)
+
+
+@pytest.mark.slow
+def test_a_cell_state_gains_by_int16():
+    """It adds up from step to step."""
+    units, weights = 16, {"x": drawn(8, 64, seed=1) / 3, "h": drawn(16, 64, seed=2) / 4}
+
+    def lstm(weights, x, h, c):
+        gates = x @ weights["x"] + h @ weights["h"]
+        i, f, o = (jax.nn.sigmoid(gates[:, k * units : (k + 1) * units]) for k in range(3))
+        c = f * c + i * jnp.tanh(gates[:, 3 * units :])
+        return {"h_next": o * jnp.tanh(c), "c_next": c}
+
+    zeros = np.zeros((1, units), np.float32)
+    x, found = drawn(50, 8, 8, seed=3), {}
+    for bits in ("i8", "i16"):
+        quantized = quant.prepare(
+            lstm,
+            [quant.rule("^c$", act=quant.QSpec(bits, symmetric=bits == "i16"))],
+            params=weights,
+            example_args=(np.zeros((1, 8), np.float32), zeros, zeros),
+            states={"h": "h_next", "c": "c_next"},
+        )
+        params = quant.calibrate(quantized, quant.rollout(quantized, [x]))
+        found[bits] = noise(quantized, params, drawn(50, 8, 8, seed=4))
+    assert found["i16"] < 0.9 * found["i8"], found
+
+
 def test_examples_are_the_states_of_floats():
     quantized, _ = model()
     x = drawn(STEPS, 2, INPUTS)

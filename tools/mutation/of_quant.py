@@ -22,26 +22,26 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "quant/calibration.py",
+        "quant/limiting.py",
         "quant/ranges/test_limited.py",
         {
-            "_limited_qparams": [change(".min", ".max"), change(".max", ".min")],
+            "_limited": [change(".min", ".max"), change(".max", ".min")],
             "_still": [change("<=", ">")],
         },
     ),
     *mutants(
-        "quant/convert/converter.py",
+        "quant/convert/limited.py",
         "quant/ranges/test_limited.py",
-        {"Converter._limited": [left("and", 0), change("-", "|", 0)]},
+        {"read_by_functions_alone": [left("and", 0), right("and", 0), change("-", "|", 1)]},
     ),
     *mutants(
         "quant/graphs/fake_quants.py",
         "quant/graphs/test_fake_quants.py",
         {
-            "Grid.bits": [change("+", "-", 1)],
-            "Grid.is_narrow": [change("==", "!=")],
-            "Grid.zero_point": [condition("False", 0)],
-            "Grid.is_known": [change("<=", "<", 0), left("or", 1), change("==", "!=")],
+            "FakeQuant.bits": [change("+", "-", 1)],
+            "FakeQuant.is_narrow": [change("==", "!=")],
+            "FakeQuant.zero_point": [condition("False", 0)],
+            "FakeQuant.is_known": [change("<=", "<", 0), left("or", 1), change("==", "!=")],
             "_Chain.is_whole": [left("and"), right("and")],
             "_Chain.after": [change("max", "min"), left("or"), left("and")],
             "_Matcher.match": [left("and"), left("or", 0), right("or", 1)],
@@ -49,13 +49,24 @@ MUTANTS = [
             "_Matcher._of": [condition("False", 1), change("<", ">")],
             "_Matcher._truncated": [left("and", 2)],
             "_Matcher._rounding": [change("-", "+", 0)],
-            "_takes": [change("==", "!=")],
+            "without_fake_quants": [change("==", "!=")],
         },
     ),
     *mutants(
         "quant/ranges/on_grid.py",
         "quant/graphs/test_fake_quants.py",
-        {"largest_integers": [change("==", "!=", 0), change("+", "-")]},
+        {
+            "_largest_integers": [change("==", "!=", 0), change("+", "-")],
+            "scales_of_integers": [left("&")],
+        },
+    ),
+    *mutants(
+        "quant/graphs/channels.py",
+        "quant/graphs/test_early_scales.py quant/graphs/test_simplify.py",
+        {
+            "is_convolution": [right("and", 0), right("and", 1)],
+            "by_channel": [change("np.all", "np.any")],
+        },
     ),
     *mutants(
         "quant/graphs/early_scales.py",
@@ -63,10 +74,9 @@ MUTANTS = [
         {
             "_Writer.write": [left("and", 1)],
             "_Writer._passes_on": [change("==", "!=", 1), condition("False", 1)],
-            "_Writer._is_of_convolutions": [left("or", 1), right("and", 1), right("and", 0)],
+            "_Writer._is_of_convolutions": [left("or", 1), right("and", 0)],
             "_Writer._parts": [change("!=", "==", 0), change("!=", "==", 1)],
-            "_Writer._of_channels": [change(">", "<"), change("0", "1", 1)],
-            "_is_by_channel": [change("np.all", "np.any")],
+            "_Writer._of_channels": [change(">", "<")],
         },
     ),
     *mutants(
@@ -337,7 +347,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "quant/calibration.py",
+        "quant/sampling.py",
         "quant/test_follow.py",
         {
             "_sampled_tables": [condition("not _", 0), condition("True", 1)],
@@ -471,7 +481,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "quant/calibration.py",
+        "quant/sampling.py",
         "quant/convert/test_activation.py",
         {"_samples": [left("+", 0)]},
     ),

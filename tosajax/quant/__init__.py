@@ -20,14 +20,7 @@ LiftedModel('main', graph 14 nodes, weights 1, bias 1, rescale 1)
 """
 
 from tosajax.quant.bit_exact import BitExactReport, Comparison, check_bit_exact
-from tosajax.quant.calibration import (
-    Observed,
-    calibrate,
-    initial_values,
-    observe,
-    sample_tables,
-    settle,
-)
+from tosajax.quant.calibration import Observed, calibrate, initial_values, observe, settle
 from tosajax.quant.error_report import QuantReport, Row, report
 from tosajax.quant.lifting import lift
 from tosajax.quant.model.norms import Norm, with_statistics
@@ -51,6 +44,7 @@ from tosajax.quant.ranges.observers import (
     mse,
     percentile,
 )
+from tosajax.quant.sampling import sample_tables
 from tosajax.quant.sequences import rollout, scan
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.storages import OperandStorage, Storage

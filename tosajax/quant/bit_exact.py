@@ -162,7 +162,7 @@ def check_bit_exact(
         raise ValueError(f"against {unknown}, expected some of {', '.join(AGAINST)}")
     if "reference_model" in against:
         reference_model.check_installed()
-    frozen = for_one_example(_frozen(model, params))
+    frozen = for_one_example(freeze(model, params))  # its variables are inputs still
     names = _computed_tensors(frozen)
     watched = model.with_outputs(*names)
     checked = functools.partial(_checked_inputs, model, allow_nan=allow_nan)
@@ -188,13 +188,6 @@ def check_bit_exact(
             comparisons += [_compare(n, program, expected[n], other[n]) for n in names]
         bar.update()
     return BitExactReport(tuple(comparisons), broken)
-
-
-def _frozen(model: QModel, params: Params) -> Graph:
-    """The frozen graph, with the inputs of the model where it has variables."""
-    if any(state.is_variable for state in model.plan.options.states):
-        return freeze(model, params)
-    return model.freeze(params)
 
 
 def _computed_tensors(graph: Graph) -> list[str]:

@@ -10,18 +10,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.core import Tracer
 
 from tosajax.arguments.names import near
 from tosajax.arguments.nan import first_nan
 from tosajax.arguments.types import check_type
-from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.progress import Progress
-from tosajax.quant.convert.converter import TABLE_STEP, table_size
 from tosajax.quant.graphs.blocks import all_tensors
-from tosajax.quant.graphs.regions import Function, evaluate
+from tosajax.quant.limiting import limited_qparams
 from tosajax.quant.model import on_host
 from tosajax.quant.model.arguments import (
     Batch,
@@ -31,13 +28,12 @@ from tosajax.quant.model.arguments import (
     real_examples,
 )
 from tosajax.quant.model.norms import Moments
-from tosajax.quant.model.plan import Octaves
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.room import with_room
 from tosajax.quant.model.run import float_values
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
-from tosajax.quant.qparams import QParams, dequantize, real_ends, spread
+from tosajax.quant.qparams import QParams
 from tosajax.quant.ranges.channels import along
 from tosajax.quant.ranges.mask_ranges import Masked, leaving_out, widened
 from tosajax.quant.ranges.observers import (
@@ -46,15 +42,12 @@ from tosajax.quant.ranges.observers import (
     Observer,
     check_percentile,
     percentile_qparams,
-    scale_and_zero_point,
     tail,
 )
+from tosajax.quant.ranges.on_grid import scales_of_integers
+from tosajax.quant.sampling import sample_tables
 from tosajax.quant.spec import QSpec
 from tosajax.quant.storages import Grid
-
-_POINTS = 2049  # of the range of a tensor, at which functions are looked at
-_STILL = 0.25  # steps of a function's output in which its source may be cut off
-_NARROW = 0.98  # of the scale: ranges that are cut by less stay
 
 
 def calibrate(
@@ -244,41 +237,7 @@ def _observed_qparams(
         else:
             ends = _percentile_scale(share, state, grid, spec.symmetric)
         qparams[name] = _qparams(spec, bits, *ends)
-    limited = {name: _limited_qparams(model, qparams, name) for name in model.plan.limited}
-    return {**qparams, **limited}
-
-
-def _limited_qparams(model: QModel, qparams: Mapping[str, QParams], name: str) -> QParams:
-    """A range without the values beyond which functions, its only readers, do not change.
-
-    By more than a part of a step of their outputs, that is.
-    """
-    own = qparams[name]
-    low, high = real_ends(own)
-    points = low + (high - low) * jnp.linspace(0, 1, _POINTS, dtype=jnp.float32)
-    starts, ends = [], []
-    for output in model.plan.limited[name]:
-        result = qparams[model.owners[output]]
-        values = jnp.nan_to_num(evaluate(model.plan.functions[output], points))
-        values, step = jnp.clip(values, *real_ends(result)), result.scale * _STILL
-        starts.append(points[_still(values, step)])
-        ends.append(points[-1 - _still(values[::-1], step)])
-    spec = model.specs[name]
-    grid = _grid(spec, own.bits)
-    range_ends = jnp.stack(starts).min(), jnp.stack(ends).max()
-    scale, zero_point = scale_and_zero_point(*range_ends, grid, spec.symmetric)
-    is_narrow = (range_ends[0] < range_ends[1]) & (scale < _NARROW * own.scale)
-    return dataclasses.replace(
-        own,
-        scale=jnp.where(is_narrow, scale, own.scale),
-        zero_point=jnp.where(is_narrow, zero_point, own.zero_point),
-    )
-
-
-def _still(values: jax.Array, step: jax.Array) -> jax.Array:
-    """The index of the last of the first values that all are as near to the first as a step."""
-    is_still = jnp.cumprod((jnp.abs(values - values[0]) <= step).astype(jnp.int32))
-    return is_still.sum() - 1
+    return {**qparams, **limited_qparams(model, qparams)}
 
 
 def _percentile_scale(
@@ -374,7 +333,7 @@ def weight_qparams(
     scale, zero_point = jax.vmap(observe)(channels)
     integers = model.plan.scaled[name].integers
     if integers is not None and bits is None:
-        scale = jnp.abs(channels).max(1) / jnp.asarray(integers, jnp.float32)
+        scale = scales_of_integers(channels, integers, scale)
     # Channels of 0 alone have no scale: they get one that suits the others.
     is_used = (jnp.abs(channels) >= NOTHING).any(1)
     scale = jnp.where(is_used | ~is_used.any(), scale, jnp.where(is_used, scale, 0).max())
@@ -546,90 +505,3 @@ def _qparams(spec: QSpec, bits: jax.Array, scale: jax.Array, zero_point: jax.Arr
         symmetric=spec.symmetric,
         narrow_range=spec.narrow_range,
     )
-
-
-def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None = None) -> Params:
-    """The parameters with functions sampled again, after scales have changed.
-
-    A function is sampled at the real values of all integers of its input, of INT16 at 513 points
-    over its range, and from INT8 to INT16 at all integers less a zero point; one that is steep
-    near 0, as 1/x, at 513 points by octaves of INT16 and of sums; in float32. Where it is not
-    finite, the samples are the ends of float32, or 0 for NaN. Entries that were trained are
-    made anew. Parameters may be traced, but samples have no gradient.
-
-    Args:
-      model: the model, from `prepare`.
-      params: the parameters, with their scales, zero points and bits.
-      sources: only the functions that read tensors with the scales of these; all by default.
-
-    Returns:
-      The parameters with new "tables", and with the scales that they are of as "sampled".
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> import numpy as np
-      >>> from tosajax import quant
-      >>> example = np.float32([[-4, 4]])
-      >>> model = quant.prepare(lambda x: jnp.tanh(x), example_args=[example])
-      >>> params = quant.calibrate(model, [example])
-      >>> tables = quant.sample_tables(model, params)["tables"]
-      >>> [entries.shape for entries in tables.values()]
-      [(256,)]
-    """
-    chosen = frozenset(model.plan.sampled if sources is None else sources)
-    # One program, so that the same scales always give the same samples.
-    tables = jitted(model, _sampled_tables, chosen=chosen)(params["qparams"])
-    owners = {owner for name in tables for owner in model.plan.sampled_in(name)}
-    # Copies: a step to which parameters are donated takes no array twice.
-    sampled = {owner: jax.tree.map(jnp.copy, params["qparams"][owner]) for owner in owners}
-    return {
-        **params,
-        "tables": {**params.get("tables", {}), **tables},
-        "sampled": {**params.get("sampled", {}), **sampled},
-    }
-
-
-def _sampled_tables(
-    model: QModel, qparams: Mapping[str, QParams], *, chosen: frozenset[str]
-) -> dict[str, jax.Array]:
-    """The samples of the functions that read tensors with the scales of chosen ones."""
-    tables = dict[str, jax.Array]()
-    for name, function in model.plan.functions.items():
-        owners = model.plan.sampled_in(name)
-        if chosen.isdisjoint(owners):
-            continue
-        if name in model.plan.octaves:
-            unit = model.plan.octaves[name].unit({"qparams": qparams})
-            tables[name] = _samples_by_octaves(function, model.plan.octaves[name], unit)
-        else:
-            is_wide = model.specs[model.owners[name]].dtype is DType.INT16
-            tables[name] = _samples(function, qparams[owners[0]], is_wide=is_wide)
-    return tables
-
-
-def _samples(function: Function, qparams: QParams, *, is_wide: bool) -> jax.Array:
-    dtype = qparams.storage.dtype
-    if dtype is DType.INT8 and is_wide:
-        dtype, qparams = DType.INT16, dataclasses.replace(qparams, symmetric=True)
-        grid = jnp.arange(table_size(dtype), dtype=jnp.int32) + dtype.minimum // TABLE_STEP
-        points = lax.stop_gradient(dequantize(QTensor.of(grid), qparams))
-        return jnp.nan_to_num(evaluate(function, points))
-    step = 1 if dtype is DType.INT8 else TABLE_STEP
-    grid = jnp.arange(table_size(dtype), dtype=jnp.int32) * step + dtype.minimum
-    points = lax.stop_gradient(dequantize(QTensor.of(grid), qparams))
-    if dtype is DType.INT16:
-        points = points / spread(qparams)
-    return jnp.nan_to_num(evaluate(function, points))
-
-
-def _samples_by_octaves(function: Function, octaves: Octaves, unit: jax.Array) -> jax.Array:
-    """Samples between which lines are as far above a function as below it."""
-    # Twice as many points, for the middles of the lines.
-    indices = np.arange(2 * table_size(DType.INT16) - 1) * (TABLE_STEP // 2)
-    points = lax.stop_gradient(unit).reshape(()) * jnp.asarray(
-        octaves.integers(indices), jnp.float32
-    )
-    values = jnp.nan_to_num(evaluate(function, points))
-    entries, middles = values[::2], values[1::2]
-    above = (entries[:-1] + entries[1:]) / 2 - middles
-    return entries - (jnp.append(above, above[-1]) + jnp.append(above[0], above)) / 4

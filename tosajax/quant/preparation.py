@@ -17,7 +17,7 @@ from tosajax.quant.convert.open_batches import for_one_example
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
 from tosajax.quant.convert.states import check_states
 from tosajax.quant.graphs.blocks import all_nodes, all_tensors, graph_keys
-from tosajax.quant.graphs.fake_quants import Grid
+from tosajax.quant.graphs.fake_quants import FakeQuant
 from tosajax.quant.graphs.functions import Function, function_of
 from tosajax.quant.graphs.reading_back import Reader
 from tosajax.quant.graphs.simplify import Simple, simplified
@@ -154,8 +154,8 @@ def prepare(
     check_type("max_trip_count", max_trip_count, int | None, "a number of turns")
     source = graph if graph.is_dynamic else None
     simplification = simplified(for_one_example(graph))
-    simple, folded, grids = simplification
-    known = [_known(name, grid) for name, grid in grids.items()]
+    simple, folded, fake_quants = simplification
+    known = [_known(name, own) for name, own in fake_quants.items()]
     options = dataclasses.replace(options, rules=(*known, *rules))
     copied = as_converted(simple, options)
     check_rules(rules, graph, copied)
@@ -190,14 +190,14 @@ def _reader(function: Function | None, simple: Simple, plan: Plan) -> Reader | N
     return Reader(function, simple.folded, {name: tensors[name] for name in plan.trained})
 
 
-def _known(name: str, grid: Grid) -> Rule:
-    """The rule of a tensor that the graph rounds to a grid; the user's rules come later."""
+def _known(name: str, own: FakeQuant) -> Rule:
+    """The rule of a tensor that the graph rounds; the user's rules come later."""
     spec = QSpec(
-        "i8" if (grid.bits or 0) <= 8 else "i16",
-        bits=grid.bits,
-        symmetric=grid.zero_point == 0,
-        narrow_range=grid.is_narrow,
-        observer=fixed(grid.scale, grid.zero_point),
+        "i8" if (own.bits or 0) <= 8 else "i16",
+        bits=own.bits,
+        symmetric=own.zero_point == 0,
+        narrow_range=own.is_narrow,
+        observer=fixed(own.scale, own.zero_point),
     )
     return rule(f"^{re.escape(name)}$", act=spec)
 

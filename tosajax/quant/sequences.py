@@ -77,7 +77,7 @@ def scan(
     steps = _steps(model, sequences, initial, is_exact=is_exact)
     outputs = jitted(model, _real_outputs, mode=mode)(params, steps.inputs, steps.states)
     given = functools.partial(as_given, tensors=steps.tensors, inputs=steps.first)
-    return jax.vmap(lambda *y: given(y))(*outputs)
+    return jax.vmap(given)(outputs)
 
 
 def rollout(

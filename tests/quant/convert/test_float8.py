@@ -889,7 +889,7 @@ def test_mismatches_of_floats_are_counted(product, program):
     other[0, 0, 1] = weight[0, 0, 1].astype(np.float32) / 2
     tensor = dataclasses.replace(frozen.tensors["weight"], values=other)
     changed = dataclasses.replace(frozen, tensors={**frozen.tensors, "weight": tensor})
-    with mock.patch.object(QModel, "freeze", return_value=changed):
+    with mock.patch("tosajax.quant.bit_exact.freeze", return_value=changed):
         found = check_bit_exact(model, params, x, against=(program,))
     counted = {c.tensor: c for c in found.comparisons}
     assert counted["x/float8"].mismatches == counted["x/rounded"].mismatches == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from jax.lax import stop_gradient
 
 import tosajax
-from tosajax import DType, quant
-from tosajax.quant.graphs.fake_quants import Grid
+from tosajax import Builder, DType, quant
+from tosajax.quant.graphs.fake_quants import FakeQuant
 from tosajax.quant.graphs.simplify import simplified
 from tosajax.quant.ranges.on_grid import largest_integers
 
@@ -73,8 +74,8 @@ FORMS: dict[str, tuple[Form, int, int]] = {
 }
 
 
-def grids(fn: Form, x: np.ndarray = X) -> dict[str, Grid]:
-    return dict(simplified(tosajax.export(lambda x: jnp.tanh(fn(x)), x)).grids)
+def grids(fn: Form, x: np.ndarray = X) -> dict[str, FakeQuant]:
+    return dict(simplified(tosajax.export(lambda x: jnp.tanh(fn(x)), x)).fake_quants)
 
 
 def test_forms():
@@ -142,7 +143,7 @@ def test_a_tensor_of_two_grids_has_the_first():
         return limited(y) * S, jnp.clip(jnp.round(y / (2 * S)), -128, 127) * (2 * S)
 
     simple = simplified(tosajax.export(fn, X))
-    assert [grid.scale for grid in simple.grids.values()] == [pytest.approx(0.05)]
+    assert [grid.scale for grid in simple.fake_quants.values()] == [pytest.approx(0.05)]
     assert "CAST" in {node.op for node in simple.graph.nodes}
 
 
@@ -152,7 +153,7 @@ def test_equal_grids_of_one_tensor():
         return (limited(y) * S)[:, ::-1], limited(y) * S
 
     simple = simplified(tosajax.export(fn, X))
-    assert len(simple.grids) == 1
+    assert len(simple.fake_quants) == 1
     assert "CAST" not in {node.op for node in simple.graph.nodes}
 
 
@@ -218,7 +219,7 @@ def test_inside_a_loop():
 
     graph = tosajax.export(fn, X[:1], max_unroll=2)
     simple = simplified(graph)
-    assert [(g.scale, g.low) for g in simple.grids.values()] == [(pytest.approx(0.01), -128)]
+    assert [(g.scale, g.low) for g in simple.fake_quants.values()] == [(pytest.approx(0.01), -128)]
     assert not {"CAST", "FLOOR"} & {n.op for part in simple.graph.walk() for n in part.nodes}
 
 
@@ -246,6 +247,49 @@ def test_weights_that_are_on_no_grid():
     assert largest_integers(np.stack([on_grid, on_grid]), (0,), 4) is None
     assert largest_integers(np.array([[0.3, -0.3, 0.3], [0.0, 2.0, -2.0]]), (0,), 127) == (127, 127)
     assert largest_integers(np.zeros((2, 3)), (0,), 127) is None
+
+
+def test_weights_that_are_trained_off_their_grid_use_the_whole_range():
+    x = drawn(64, 8)
+    model = quant.prepare(lambda x: x @ fake(W[0], 0.02, low=-64, high=64), example_args=(x[:1],))
+    (name,) = model.weights
+    assert model.plan.scaled[name].integers is not None
+    values = {name: quant.initial_values(model)[name] + 0.1 * drawn(8, 1, 1, 8)}
+    scale = quant.calibrate(model, [x], values=values)["qparams"][name].scale.reshape(-1)
+    most = np.abs(np.asarray(values[name])).max((1, 2, 3))
+    np.testing.assert_allclose(most / scale, 127, rtol=1e-3)
+
+
+def test_weights_keep_a_scale_that_a_rule_gives():
+    known = quant.QSpec("i8", observer=quant.fixed(0.03))
+    rules = [quant.rule(".*", weight=known)]
+    model = quant.prepare(lambda x: x @ fake(W[0], 0.02), rules, example_args=(X[:1],))
+    (name,) = model.weights
+    assert float(quant.calibrate(model, [X])["qparams"][name].scale.reshape(())) == np.float32(0.03)
+
+
+def test_models_of_known_scales_can_be_copied():
+    model = quant.prepare(trained, example_args=(X[:1],))
+    copy = pickle.loads(pickle.dumps(model))
+    params = quant.calibrate(model, [X])
+    np.testing.assert_array_equal(copy.apply(params, X)[0], model.apply(params, X)[0])
+    assert quant.fixed(0.5, 3) == quant.fixed(0.5, 3) != quant.fixed(0.5, 4)
+
+
+def test_copies_before_it_do_not_hide_it():
+    """As a dropout that does nothing leaves them."""
+    b = Builder()
+    x = b.input("x", DType.FP32, (1, 4))
+    numbers = [b.const([[number]], DType.FP32) for number in (20, 0.05)]
+    shift = b.const([0], DType.INT8)
+    y = b.op("IDENTITY", b.op("TANH", x, name="y"), name="copy")
+    rounded = b.op(
+        "CAST", b.op("CAST", b.op("MUL", y, numbers[0], shift), dtype=DType.INT32), dtype=DType.FP32
+    )
+    ends: Any = {"min_val": np.float32(-128), "max_val": np.float32(127)}
+    z = b.op("MUL", b.op("CLAMP", rounded, **ends), numbers[1], shift)
+    simple = simplified(b.graph([b.op("EXP", z)]))
+    assert list(simple.fake_quants) == ["y"]
 
 
 def test_a_fixed_scale_is_positive():

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import tosajax
 from tosajax import DType, quant, reference_model
 from tosajax.quant.model.parts import heads
 
@@ -105,6 +106,17 @@ def test_ranges_of_other_tensors_hold_all_values(fn):
     model = quant.prepare(lambda x: fn(x @ W), example_args=(X[:1],))
     sums = {node.outputs[0] for node in model.float_graph.nodes if node.op == "CONV2D"}
     assert sums.isdisjoint(model.plan.limited)
+
+
+def test_states_of_loops_hold_all_values():
+    """A function alone reads the result, but the loop reads the state in all turns."""
+
+    def fn(x):
+        return jnp.tanh(jax.lax.fori_loop(0, 100, lambda _, h: 0.9 * h + x @ W, x))
+
+    model = quant.prepare(tosajax.export(fn, X[:1], max_unroll=2))
+    assert any(node.op == "WHILE_LOOP" for node in model.float_graph.nodes)
+    assert not model.plan.limited
 
 
 def test_inputs_hold_all_values():

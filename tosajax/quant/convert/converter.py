@@ -130,26 +130,7 @@ class Converter:
             self.norms,
             readers_of(self.recipes),
             self.options,
-            limited=self._limited(),
         )
-
-    def _limited(self) -> dict[str, tuple[str, ...]]:
-        """The functions that alone read a tensor, also after it is moved, by owner of a scale."""
-        groups: dict[str, list[str]] = {}
-        for name in self.graph.tensors:
-            if name in self.owners:
-                groups.setdefault(self.owners[name], []).append(name)
-        decided = {*self.graph.inputs, *self.graph.outputs}
-        decided |= {*self.act_specs.relevances, *self.act_specs.masked}
-        limited = {}
-        for owner, names in groups.items():
-            outputs = [f.output for name in names for f in self._read_by.get(name, ())]
-            readers = [node for name in names for node in self._readers.get(name, ())]
-            others = {x for node in readers for x in node.outputs} - self.covered - {*names}
-            is_fixed = self.scaled[owner].spec.observer.is_fixed
-            if outputs and not others and not is_fixed and decided.isdisjoint(names):
-                limited[owner] = tuple(outputs)
-        return limited
 
     # Tensors of the float graph.
 
@@ -239,7 +220,8 @@ class Converter:
     def _with_known_integers(self, name: str) -> Scaled:
         scaled, values = self.scaled[name], self.constant(name)
         spec = scaled.spec
-        if values is None or not spec.storage.is_integer or not spec.symmetric or spec.learned_bits:
+        is_free = not spec.learned_bits and not spec.observer.is_fixed
+        if values is None or not is_free or not (spec.storage.is_integer and spec.symmetric):
             return scaled
         most = 2 ** ((spec.bits or spec.storage.dtype.bits) - 1) - 1
         integers = largest_integers(values, scaled.channel_axes, min(most, _MOST_KNOWN))

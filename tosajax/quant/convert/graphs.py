@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from tosajax import spec
 from tosajax.graph import Graph, Node
 from tosajax.quant.convert.converter import Converter
+from tosajax.quant.convert.limited import read_by_functions_alone
 from tosajax.quant.convert.states import ties_of_states
 from tosajax.quant.graphs.inner import with_narrow_copies
 from tosajax.quant.model.plan import NormedConv, Options, Plan
@@ -33,7 +34,8 @@ def converted(
     convert(converter)
     _observe_states(converter, given)
     integers, plan = converter.finished()
-    return integers, dataclasses.replace(plan, ties=given)
+    limited = read_by_functions_alone(converter)
+    return integers, dataclasses.replace(plan, ties=given, limited=limited)
 
 
 def _free_owners(

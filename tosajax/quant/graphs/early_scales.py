@@ -11,15 +11,10 @@ import itertools
 from collections import Counter
 from typing import NamedTuple
 
-import numpy as np
-
-from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node
 from tosajax.graph.edit import Draft
-
-# The operators that scale and move channels, where their other operand is constant.
-_LINEAR = ("ADD", "SUB", "MUL")
+from tosajax.quant.graphs.channels import NEUTRAL, by_channel, is_convolution, is_unshifted
 
 
 class Part(NamedTuple):
@@ -75,15 +70,14 @@ class _Writer:
 
     def _scaled(self, node: Node) -> int | None:
         """The place of the operand of which a node scales or moves the channels; None of others."""
-        if node.op not in _LINEAR:
+        tensors = self.draft.tensors
+        if node.op not in NEUTRAL or not is_unshifted(node, tensors):
             return None
-        tensors = [self.draft.tensors[name] for name in node.inputs]
-        if tensors[0].dtype is not DType.FP32:
-            return None
+        output = tensors[node.outputs[0]]
         for at, other in ((0, 1), (1, 0)):
-            x, constant = tensors[at], tensors[other].values
-            is_kept = x.values is None and x.shape == self.draft.tensors[node.outputs[0]].shape
-            if is_kept and constant is not None and _is_by_channel(constant):
+            x = tensors[node.inputs[at]]
+            is_kept = x.values is None and (x.dtype, x.shape) == (DType.FP32, output.shape)
+            if is_kept and by_channel(tensors[node.inputs[other]]) is not None:
                 return at
         return None
 
@@ -103,9 +97,8 @@ class _Writer:
         # New tensors are not counted: one node reads each.
         if node is None or name in self._outputs or self._readers.get(name, 1) != 1:
             return False
-        if spec.OPERATORS[node.op].chapter == "conv":
-            weight, bias = (self.draft.tensors[x] for x in node.inputs[1:3])
-            return weight.values is not None and bias.values is not None
+        if is_convolution(node, self.draft.tensors):
+            return True
         if (at := self._scaled(node)) is not None:
             return self._is_of_convolutions(node.inputs[at])
         return self._passes_on(name) and all(map(self._is_of_convolutions, self._sources(node)))
@@ -141,8 +134,8 @@ class _Writer:
         at = self._scaled(scaling)
         assert at is not None
         other = scaling.inputs[1 - at]
-        values = np.asarray(self.draft.tensors[other].values)
-        row = values.reshape(-1, values.shape[-1])[0]
+        row = by_channel(self.draft.tensors[other])
+        assert row is not None
         channels = channels if row.size > 1 else slice(None)
         rank = len(self.draft.tensors[name].shape or ())
         row = row[channels].reshape(*[1] * (rank - 1), -1)
@@ -151,11 +144,3 @@ class _Writer:
         pair = (name, constant) if at == 0 else (constant, name)
         inputs = (*pair, *scaling.inputs[2:])
         return dataclasses.replace(scaling, inputs=inputs, outputs=(wanted,))
-
-
-def _is_by_channel(values: np.ndarray) -> bool:
-    """Whether a constant varies along its last axis at most."""
-    if not values.ndim:
-        return False
-    rows = values.reshape(-1, values.shape[-1])
-    return bool(np.all(rows == rows[:1]))

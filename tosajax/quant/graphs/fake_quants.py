@@ -20,8 +20,8 @@ _ENDS = ("min_val", "max_val")
 _NEAR = 2.0**-16  # relative; products and quotients in float32 are nearer
 
 
-class Grid(NamedTuple):
-    """The integers that a tensor is rounded to.
+class FakeQuant(NamedTuple):
+    """The integers whose real values a tensor is rounded to.
 
     Args:
       scale: the real value of 1.
@@ -58,40 +58,37 @@ class Grid(NamedTuple):
         return bits <= 8 or self.zero_point == 0
 
 
-def without_fake_quants(graph: Graph) -> tuple[Graph, dict[str, Grid]]:
-    """The graph without fake quantization of computed tensors and inputs, and its grids.
+def without_fake_quants(graph: Graph) -> tuple[Graph, dict[str, FakeQuant]]:
+    """The graph without fake quantization of computed tensors and inputs, and what it was.
 
     s * clamp(round(x / s)), with a zero point that is added before the clamp and subtracted after
     it, with the clamp before the rounding, and with floor(x / s + 1/2); also where x + (y - x), as
-    straight-through code has it, is the rounded y. A tensor that is rounded to two grids keeps the
+    straight-through code has it, is the rounded y. A tensor that is rounded in two ways keeps the
     nodes of the second.
 
     Args:
       graph: one part, of FP32, whose results of constants alone have been computed.
 
     Returns:
-      The graph, whose nodes may include some that nothing reads, and the grid of each tensor that
-      was rounded, by name.
+      The graph, whose nodes may include some that nothing reads, and the tensors that were rounded,
+      by name.
     """
     matcher = _Matcher(graph)
-    matches, grids, equal = list[_Match](), dict[str, Grid](), dict[str, str]()
+    rounded, by_source, equal = dict[str, FakeQuant](), dict[str, FakeQuant](), dict[str, str]()
     nodes = []
     for node in graph.ordered_nodes():
         match = matcher.match(node)
-        if match is not None and _takes(grids, matcher.source(match.x), match.grid):
+        if (
+            match is not None
+            and by_source.setdefault(matcher.source(match.x), match.own) == match.own
+        ):
             node = Node("IDENTITY", (match.x,), node.outputs, location=node.location)
             equal[node.outputs[0]] = match.x
-            matches.append(match)
-        elif (rounded := matcher.straight_through(node)) in equal:
-            node = Node("IDENTITY", (equal[str(rounded)],), node.outputs, location=node.location)
+            rounded[match.x] = match.own
+        elif (y := matcher.straight_through(node)) in equal:
+            node = Node("IDENTITY", (equal[str(y)],), node.outputs, location=node.location)
         nodes.append(node)
-    grids_by_name = {match.x: match.grid for match in matches}
-    return dataclasses.replace(graph, nodes=tuple(nodes)), grids_by_name
-
-
-def _takes(grids: dict[str, Grid], name: str, grid: Grid) -> bool:
-    """Whether a tensor has a grid, and no other before it."""
-    return grids.setdefault(name, grid) == grid
+    return dataclasses.replace(graph, nodes=tuple(nodes)), rounded
 
 
 def source_of(graph: Graph, name: str) -> str:
@@ -143,19 +140,21 @@ class _Chain(NamedTuple):
 
 
 class _Match(NamedTuple):
+    """The tensor that a chain rounds, and how."""
+
     x: str
-    grid: Grid
+    own: FakeQuant
 
 
 class _Matcher:
-    """Finds chains of nodes that round a tensor to a grid."""
+    """Finds chains of nodes that are fake quantization."""
 
     def __init__(self, graph: Graph) -> None:
         self._tensors = graph.tensors
         self._producers = {name: node for node in graph.nodes for name in node.outputs}
 
     def match(self, node: Node) -> _Match | None:
-        """The tensor and the grid, where a node ends such a chain."""
+        """The tensor that is rounded, where a node ends such a chain."""
         scaled = self._by_number(node, "MUL")
         if scaled is None or scaled[1] <= 0:
             return None
@@ -191,7 +190,7 @@ class _Matcher:
         return _source(self._producers, name)
 
     def _of(self, x: str, scale: float, chain: _Chain) -> _Match | None:
-        """The grid of a chain that rounds a tensor, where INT8 or INT16 has it."""
+        """What a chain makes of a tensor, where INT8 or INT16 has it."""
         low, high = chain.low, chain.high
         before = self._producers.get(x)
         if before is not None and before.op == "CLAMP":  # of real values
@@ -199,10 +198,10 @@ class _Matcher:
             low, high = max(low, least), min(high, most)
         if not (math.isfinite(low) and math.isfinite(high)):
             return None
-        grid = Grid(scale, round(low), round(high))
-        distance = max(abs(low - grid.low), abs(high - grid.high))
-        is_whole = distance < _NEAR * max(abs(grid.low), abs(grid.high))
-        return _Match(x, grid) if is_whole and grid.is_known else None
+        own = FakeQuant(scale, round(low), round(high))
+        distance = max(abs(low - own.low), abs(high - own.high))
+        is_whole = distance < _NEAR * max(abs(own.low), abs(own.high))
+        return _Match(x, own) if is_whole and own.is_known else None
 
     def _step(self, node: Node) -> _Step | None:
         """What a node of a chain does to numbers; None of other nodes."""

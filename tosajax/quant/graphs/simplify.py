@@ -7,9 +7,9 @@ convolution before them, and nodes that change nothing are dropped.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,18 +27,17 @@ from tosajax.quant.graphs.blocks import (
     with_constants_inside,
 )
 from tosajax.quant.graphs.canonical import with_canonical_operators
+from tosajax.quant.graphs.channels import NEUTRAL, by_channel, is_convolution, is_unshifted
 from tosajax.quant.graphs.early_clamps import with_early_clamps
 from tosajax.quant.graphs.early_scales import Part, with_early_scales
-from tosajax.quant.graphs.fake_quants import Grid, source_of, without_fake_quants
+from tosajax.quant.graphs.fake_quants import FakeQuant, source_of, without_fake_quants
 from tosajax.quant.ranges.channels import along
 from tosajax.quant.ranges.masks import with_selects
 from tosajax.report import UnsupportedError
 from tosajax.spec import AccType, Form
 from tosajax.validation import validate
 
-# The operators that go into convolutions, as they scale and move values; and the operand with which
-# they change nothing.
-_NEUTRAL = {"ADD": 0, "SUB": 0, "MUL": 1}
+_T = TypeVar("_T")
 
 
 def simplify(graph: Graph) -> Graph:
@@ -132,12 +131,12 @@ class Simple(NamedTuple):
     Args:
       graph: the graph.
       folded: the convolutions that nodes have gone into.
-      grids: the grids of tensors that the graph rounded to the real values of integers, by name.
+      fake_quants: how the graph rounded tensors to the real values of integers, by name.
     """
 
     graph: Graph
     folded: tuple[Folded, ...]
-    grids: Mapping[str, Grid] = MappingProxyType({})
+    fake_quants: Mapping[str, FakeQuant] = MappingProxyType({})
 
 
 def simplified(graph: Graph) -> Simple:
@@ -147,25 +146,11 @@ def simplified(graph: Graph) -> Simple:
     # Before convolutions count their readers, nodes that nothing reads must go.
     graph = in_parts(graph, lambda part: with_selects(_with_constants_computed(part)))
     graph = in_parts(graph, with_canonical_operators)
-    grids = dict[str, Grid]()
-
-    def unrounded(part: Graph) -> Graph:
-        part, own = without_fake_quants(part)
-        grids.update(own)
-        return part
-
-    graph = fold(in_parts(graph, unrounded))
     graph = fold(in_parts(graph, _without_identities))
+    graph, rounded = _with_facts(graph, without_fake_quants)
+    graph = fold(in_parts(graph, _without_identities))
+    graph, parts = _with_facts(graph, with_early_scales)
     folded, names = list[Folded](), dict[str, str]()
-
-    parts = dict[str, Part]()
-
-    def early(part: Graph) -> Graph:
-        part, own = with_early_scales(part)
-        parts.update(own)
-        return part
-
-    graph = fold(in_parts(graph, early))
 
     def without_batch_norms(part: Graph) -> Graph:
         part, convolutions = _without_batch_norms(part)
@@ -179,19 +164,31 @@ def simplified(graph: Graph) -> Simple:
     graph = fold(in_parts(graph, without_batch_norms))
     graph = in_parts(fold(in_parts(graph, with_early_clamps)), _without_unused_tensors)
     renamed = tuple(f._replace(output=names.get(f.output, f.output)) for f in folded)
-    tensors = all_tensors(graph)
-    known = {n: grid for x, grid in grids.items() if (n := names.get(x, x)) in tensors}
-    return Simple(graph, renamed, _of_sources(graph, known))
+    own_names = {names.get(name, name): each for name, each in rounded.items()}
+    return Simple(graph, renamed, _of_sources(graph, own_names))
 
 
-def _of_sources(graph: Graph, grids: Mapping[str, Grid]) -> dict[str, Grid]:
-    """Grids by the tensors that have the scales: what is only moved has that of its source."""
-    parts = [part for part in graph.walk() if not grids.keys().isdisjoint(part.tensors)]
+def _with_facts(
+    graph: Graph, change: Callable[[Graph], tuple[Graph, Mapping[str, _T]]]
+) -> tuple[Graph, dict[str, _T]]:
+    """The graph after a change of each part, and what the changes tell of tensors, by name."""
+    facts = dict[str, _T]()
+
+    def changed(part: Graph) -> Graph:
+        part, own = change(part)
+        facts.update(own)
+        return part
+
+    return fold(in_parts(graph, changed)), facts
+
+
+def _of_sources(graph: Graph, rounded: Mapping[str, FakeQuant]) -> dict[str, FakeQuant]:
+    """By the tensors that have the scales: what is only moved has that of its source."""
     return {
-        source_of(part, name): grids[name]
-        for part in parts
+        source_of(part, name): rounded[name]
+        for part in graph.walk()
         for name in part.tensors
-        if name in grids
+        if name in rounded
     }
 
 
@@ -314,12 +311,12 @@ def _equal_input(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
     if _keeps_order(node, tensors):
         name = node.inputs[0]
         return name if _has_type_of(node, name, tensors) else None
-    if node.op in _NEUTRAL and _is_unshifted(node, tensors):
+    if node.op in NEUTRAL and is_unshifted(node, tensors):
         first, second = node.inputs[:2]
         pairs = [(first, second)] if node.op == "SUB" else [(first, second), (second, first)]
         for name, other in pairs:
             values = tensors[other].values
-            neutral = values is not None and np.all(values == _NEUTRAL[node.op])
+            neutral = values is not None and np.all(values == NEUTRAL[node.op])
             if neutral and _has_type_of(node, name, tensors):
                 return name
     return None
@@ -333,7 +330,7 @@ def neutral_constants(graph: Graph) -> set[str]:
     """
     tensors, neutral = all_tensors(graph), set[str]()
     for node in all_nodes(graph):
-        if node.op in _NEUTRAL and (source := _equal_input(node, tensors)) is not None:
+        if node.op in NEUTRAL and (source := _equal_input(node, tensors)) is not None:
             neutral.update(name for name in node.inputs if name != source)
     return neutral
 
@@ -355,12 +352,6 @@ def _keeps_order(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
     return tensor.shape or ()
-
-
-def _is_unshifted(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a node does not shift a product."""
-    shifts = [tensors[name].values for name in node.inputs[2:]]
-    return all(shift is not None and not shift.any() for shift in shifts)
 
 
 def _renamed(graph: Graph) -> tuple[Graph, dict[str, str]]:
@@ -401,7 +392,7 @@ def _without_batch_norms(graph: Graph) -> tuple[Graph, list[Folded]]:
     folded: list[Folded] = []
     nodes = []
     for node in graph.ordered_nodes():
-        chain = _chain(node, tensors, readers) if _is_convolution(node, tensors) else []
+        chain = _chain(node, tensors, readers) if is_convolution(node, tensors) else []
         replacement = _with_chain(node, chain, tensors, readers) if chain else None
         if replacement is not None:
             gone.update(reader.outputs[0] for reader, _ in chain)
@@ -427,14 +418,6 @@ def _readers(graph: Graph) -> _Readers:
     return readers
 
 
-def _is_convolution(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a node is a convolution of floats with constant weights and bias."""
-    if spec.OPERATORS[node.op].chapter != "conv":
-        return False
-    _, weight, bias, *_ = (tensors[name] for name in node.inputs)
-    return weight.dtype.is_float and weight.values is not None and bias.values is not None
-
-
 def _chain(node: Node, tensors: Mapping[str, Tensor], readers: _Readers) -> list[tuple[Node, Link]]:
     """The nodes that follow a node in a row and only scale and move its channels."""
     chain: list[tuple[Node, Link]] = []
@@ -451,11 +434,11 @@ def _chain(node: Node, tensors: Mapping[str, Tensor], readers: _Readers) -> list
 
 def _link(node: Node, x: str, tensors: Mapping[str, Tensor]) -> Link | None:
     """An ADD, SUB or MUL by a constant, as scales and offsets of the channels of x; else None."""
-    if node.op not in _NEUTRAL or not _is_unshifted(node, tensors):
+    if node.op not in NEUTRAL or not is_unshifted(node, tensors):
         return None
     first, second = node.inputs[:2]
     name = second if first == x else first
-    constant = _by_channel(tensors[name])
+    constant = by_channel(tensors[name])
     if constant is None or not _has_type_of(node, x, tensors):
         return None
     ones, zero = np.ones(1), np.zeros(1)
@@ -466,14 +449,6 @@ def _link(node: Node, x: str, tensors: Mapping[str, Tensor]) -> Link | None:
     if first == x:
         return Link(node.op, name, -1, ones, -constant)
     return Link(node.op, name, 1, -ones, constant)
-
-
-def _by_channel(tensor: Tensor) -> np.ndarray | None:
-    """The values of a constant along its last axis, float64, if they vary along no other."""
-    if tensor.values is None:
-        return None
-    rows = tensor.values.reshape(-1, tensor.values.shape[-1])
-    return rows[0].astype(np.float64) if np.all(rows == rows[0]) else None
 
 
 def _with_chain(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tosajax.quant.qmodel import PreparedModel
 
 _PROBES = 8  # random directions of the outputs
+_AT_ONCE = 8  # examples, so that all tensors and their gradients fit into memory
 
 
 def noise_of_outputs(
@@ -33,7 +35,8 @@ def noise_of_outputs(
     """The noise of the outputs, relative to their signal, by the error of each tensor alone.
 
     The sum over all float outputs of |J e|^2 / |y|^2, for an error e and the Jacobian J of the
-    float graph, which gradients along few random directions estimate for all tensors at once.
+    float graph, which gradients along few random directions estimate for all tensors at once; the
+    mean of parts of at most 8 examples.
 
     Args:
       model: the model.
@@ -48,12 +51,15 @@ def noise_of_outputs(
         name: jnp.asarray(x, jnp.float32).reshape(count, *(graph.tensors[name].shape or ()))
         for name, x in errors.items()
     }
+    size = max(size for size in range(1, _AT_ONCE + 1) if count % size == 0)
+    runs = [(start, seed) for start in range(0, count, size) for seed in range(_PROBES)]
     sums = dict.fromkeys(shaped, 0.0)
-    for seed in range(_PROBES):
-        found = jitted(model, _along_probe)(params, shaped, examples, jnp.int32(seed))
+    for start, seed in runs:
+        part = jax.tree.map(operator.itemgetter(slice(start, start + size)), (shaped, examples))
+        found = jitted(model, _along_probe)(params, *part, jnp.int32(seed))
         for name, changes in found.items():
             sums[name] += float(np.square(np.asarray(changes, np.float64)).sum())
-    return {name: total / _PROBES for name, total in sums.items()}
+    return {name: total / len(runs) for name, total in sums.items()}
 
 
 def _along_probe(

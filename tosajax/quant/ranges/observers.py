@@ -168,11 +168,8 @@ def fixed(scale: float, zero_point: int = 0) -> Observer:
     """
     if not 0 < scale < np.inf:
         raise ValueError(f"scale {scale}, expected a positive number")
-
-    def qparams(state: Any, grid: Grid, symmetric: bool) -> tuple[jax.Array, jax.Array]:
-        return jnp.float32(scale), jnp.float32(0 if symmetric else zero_point)
-
-    return Observer(tuple, lambda state, x: state, qparams, is_fixed=True)
+    qparams = _bound(_fixed_qparams, float(scale), int(zero_point))
+    return Observer(tuple, _unchanged, qparams, is_fixed=True)
 
 
 def moving_average(momentum: float = 0.9, margin: float = MARGIN) -> Observer:
@@ -345,6 +342,16 @@ def _range_qparams(
     margin: float, state: Range, grid: Grid, symmetric: bool
 ) -> tuple[jax.Array, jax.Array]:
     return scale_and_zero_point(state.low, state.high, grid, symmetric, margin=margin)
+
+
+def _unchanged(state: tuple[()], x: jax.Array) -> tuple[()]:
+    return state
+
+
+def _fixed_qparams(
+    scale: float, zero_point: int, state: tuple[()], grid: Grid, symmetric: bool
+) -> tuple[jax.Array, jax.Array]:
+    return jnp.float32(scale), jnp.float32(0 if symmetric else zero_point)
 
 
 # Histograms.

@@ -1,14 +1,18 @@
-"""Weights that are on a grid already: integers times a scale, as QAT tools leave them."""
+"""Weights that are integers times a scale, as QAT tools leave them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 # Steps by which weights may be off; float32 and folded scales are nearer.
 _OFF = 1e-3
+_STILL = 0.25  # of weights that may have been trained
+_SOME = 4  # channels that are looked at before all
 _FEW = 8  # the weights of a channel that are looked at before all
 
 
@@ -25,9 +29,31 @@ def largest_integers(values: np.ndarray, axes: Sequence[int], most: int) -> tupl
     """
     shape = [values.shape[axis] for axis in axes]
     rows = np.moveaxis(values, axes, range(len(axes))).reshape(math.prod(shape), -1)
-    largest = np.abs(rows).max(-1, initial=0)
-    if not largest.any():
+    if not rows.any():
         return None
+    if len(rows) > _SOME and _largest_integers(rows[:_SOME], most) is None:
+        return None
+    found = _largest_integers(rows, most)
+    return None if found is None else tuple(int(count) for count in found)
+
+
+def scales_of_integers(rows: jax.Array, integers: Sequence[int], scales: jax.Array) -> jax.Array:
+    """The scales with which weights are integers still, of which the largest are known.
+
+    Args:
+      rows: the weights of each channel [channels, n], which may have been trained.
+      integers: from `largest_integers`.
+      scales: of the channels that are on no such grid any more [channels].
+    """
+    own = jnp.abs(rows).max(1) / jnp.asarray(integers, jnp.float32)
+    steps = rows / jnp.where(own > 0, own, 1)[:, None]
+    is_whole = (jnp.abs(steps - jnp.round(steps)) < _STILL).all(1)
+    return jnp.where(is_whole & (own > 0), own, scales)
+
+
+def _largest_integers(rows: np.ndarray, most: int) -> np.ndarray | None:
+    """See `largest_integers`; of rows of weights, one a channel."""
+    largest = np.abs(rows).max(-1, initial=0)
     found = np.where(largest == 0, most, 0)
     unit = np.where(largest == 0, 1, largest).astype(np.float64)[:, None]
     few = rows[:, :_FEW] / unit
@@ -38,8 +64,7 @@ def largest_integers(values: np.ndarray, axes: Sequence[int], most: int) -> tupl
     if not found.all():
         return None
     # A multiple is as exact, and has finer steps for biases and for training.
-    found *= most // np.maximum(found, 1)
-    return tuple(int(count) for count in found)
+    return found * (most // found)
 
 
 def _are_whole(steps: np.ndarray) -> np.ndarray:

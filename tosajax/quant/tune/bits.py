@@ -13,12 +13,13 @@ import numpy as np
 
 from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
-from tosajax.quant.calibration import sample_tables, weight_qparams
+from tosajax.quant.calibration import weight_qparams
 from tosajax.quant.model.recipes import Params, corrected
 from tosajax.quant.model.room import with_room
 from tosajax.quant.qmodel import QModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.ranges.observers import scale_and_zero_point
+from tosajax.quant.sampling import sample_tables
 
 _T = TypeVar("_T")
 

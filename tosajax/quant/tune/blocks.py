@@ -14,7 +14,6 @@ from jax import lax
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Tensor
-from tosajax.quant.calibration import sample_tables
 from tosajax.quant.model.recipes import Params, rounded_by_step, soft_rounding, soft_step
 from tosajax.quant.model.room import fitted
 from tosajax.quant.model.run import (
@@ -26,6 +25,7 @@ from tosajax.quant.model.run import (
 )
 from tosajax.quant.qmodel import PreparedModel, QModel
 from tosajax.quant.qparams import QParams, dequantize
+from tosajax.quant.sampling import sample_tables
 from tosajax.quant.tune.rounding import nearest, with_rounding
 
 if TYPE_CHECKING:

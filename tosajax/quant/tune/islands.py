@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from tosajax.arguments.types import check_type
 from tosajax.graph import Node
-from tosajax.quant.calibration import sample_tables, weight_qparams
+from tosajax.quant.calibration import weight_qparams
 from tosajax.quant.convert.graphs import converted
 from tosajax.quant.graphs.blocks import all_nodes
 from tosajax.quant.model import on_host
@@ -21,6 +21,7 @@ from tosajax.quant.model.room import with_room
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.qparams import QParams
 from tosajax.quant.ranges.observers import scale_and_zero_point
+from tosajax.quant.sampling import sample_tables
 from tosajax.quant.spec import QSpec, Rule, check_rules
 
 

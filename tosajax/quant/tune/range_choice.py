@@ -11,12 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tosajax.quant.calibration import Observed, calibrate, observe, sample_tables, settle
+from tosajax.quant.calibration import Observed, calibrate, observe, settle
 from tosajax.quant.model.arguments import Batch
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.ranges.observers import Observer, mse, percentile
+from tosajax.quant.sampling import sample_tables
 from tosajax.quant.training.losses import noise_to_signal
 
 _ALIKE = 1.02  # ranges that differ by less are not tried
