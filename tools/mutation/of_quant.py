@@ -201,7 +201,7 @@ MUTANTS = [
     *mutants(
         "quant/model/parts.py",
         "quant/tune/test_automatic.py",
-        {"_head": [condition("False", 0), right("and", 1)]},
+        {"_head": [condition("False", 0), right("and", 0)]},
     ),
     *mutants(
         "quant/graphs/early_clamps.py",

@@ -260,6 +260,13 @@ def test_weights_that_are_trained_off_their_grid_use_the_whole_range():
     np.testing.assert_allclose(most / scale, 127, rtol=1e-3)
 
 
+def test_weights_of_a_grid_that_become_0_have_a_scale():
+    model = quant.prepare(lambda x: x @ fake(W[0], 0.02), example_args=(X[:1],))
+    (name,) = model.weights
+    values = {name: 0 * quant.initial_values(model)[name]}
+    assert (quant.calibrate(model, [X], values=values)["qparams"][name].scale > 0).all()
+
+
 def test_weights_keep_a_scale_that_a_rule_gives():
     known = quant.QSpec("i8", observer=quant.fixed(0.03))
     rules = [quant.rule(".*", weight=known)]

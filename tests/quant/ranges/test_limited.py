@@ -108,6 +108,13 @@ def test_ranges_of_other_tensors_hold_all_values(fn):
     assert sums.isdisjoint(model.plan.limited)
 
 
+def test_scales_that_are_known_stay():
+    known = quant.QSpec("i8", symmetric=False, observer=quant.fixed(0.5, 3))
+    model, params = calibrated(jax.nn.sigmoid, quant.rule("dot_general_1", act=known))
+    assert not model.plan.limited
+    assert float(params["qparams"]["dot_general_1"].scale) == 0.5
+
+
 def test_states_of_loops_hold_all_values():
     """A function alone reads the result, but the loop reads the state in all turns."""
 
