@@ -48,6 +48,19 @@ def stored() -> None:
     Store.append = interrupted
 
 
+def storing() -> None:
+    """Before the second part of the rows is stored."""
+    append, parts = Store.append, []
+
+    def interrupted(self, rows):
+        parts.extend([rows] if rows else [])
+        if len(parts) == 2:
+            interrupt()
+        append(self, rows)
+
+    Store.append = interrupted
+
+
 def twice() -> None:
     """Again while the first interrupt is reported."""
     fail = cli._fail

@@ -57,7 +57,7 @@ MUTANTS = [
         "quant/graphs/test_fake_quants.py",
         {
             "_largest_integers": [change("==", "!=", 0), change("+", "-")],
-            "scales_of_integers": [left("&")],
+            "scales_of_integers": [change("<", ">")],
         },
     ),
     *mutants(
@@ -200,8 +200,8 @@ MUTANTS = [
     ),
     *mutants(
         "quant/model/parts.py",
-        "quant/tune/test_automatic.py",
-        {"_head": [condition("False", 0), right("and", 0)]},
+        "quant/ranges/test_limited.py quant/tune/test_automatic.py",
+        {"_head": [condition("False", 0), left("and", 1)]},
     ),
     *mutants(
         "quant/graphs/early_clamps.py",

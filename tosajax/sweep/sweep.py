@@ -434,7 +434,9 @@ class Sweep:
         try:
             yield
         except KeyboardInterrupt as interrupt:
-            finished = f"{sum(job.key in rows for job in jobs)} of {len(jobs)} rows are"
+            # The interrupt may have come before the newest rows were stored.
+            kept = rows if self.store.path is None else self.store.read()
+            finished = f"{sum(job.key in kept for job in jobs)} of {len(jobs)} rows are"
             interrupt.add_note(
                 f"{finished} lost: a store (store=, --store) keeps them"
                 if self.store.path is None

@@ -33,15 +33,13 @@ from tosajax.quant.model.recipes import (
     Weight,
     ZeroPoint,
 )
-from tosajax.quant.ranges.on_grid import largest_integers
+from tosajax.quant.ranges.on_grid import known_integers
 from tosajax.quant.spec import Asked, QSpec
 from tosajax.report import UnsupportedError
 
 SINGLE_ROUND = spec.RoundingMode.SINGLE_ROUND
 # Integers of the input of an INT16 TABLE between two entries.
 TABLE_STEP = 128
-# The largest integer that values of constants are known by.
-_MOST_KNOWN = 127
 # Bits that int32 sums keep below the unit of int8 and int16, as in TFLite's kernels.
 _HEADROOM = {DType.INT8: 20, DType.INT16: 15}
 
@@ -211,21 +209,13 @@ class Converter:
                 spec = dataclasses.replace(spec, dtype=dtype, per_channel=False)
             self._own(name, spec, channel_axes if spec.per_channel else ())
             if self._is_weight_alone(name):
-                self.scaled[name] = self._with_known_integers(name)
+                scaled, values = self.scaled[name], self.constant(name)
+                integers = known_integers(values, scaled.spec, scaled.channel_axes)
+                self.scaled[name] = dataclasses.replace(scaled, integers=integers)
             recipe = Weight(name, spec.estimator)
             shape = self.graph.tensors[name].shape or ()
             self._tensors[name] = self.from_recipe(name, recipe, self.dtype(name), shape)
         return self._tensors[name]
-
-    def _with_known_integers(self, name: str) -> Scaled:
-        scaled, values = self.scaled[name], self.constant(name)
-        spec = scaled.spec
-        is_free = not spec.learned_bits and not spec.observer.is_fixed
-        if values is None or not is_free or not (spec.storage.is_integer and spec.symmetric):
-            return scaled
-        most = 2 ** ((spec.bits or spec.storage.dtype.bits) - 1) - 1
-        integers = largest_integers(values, scaled.channel_axes, min(most, _MOST_KNOWN))
-        return dataclasses.replace(scaled, integers=integers)
 
     def check_numbers(self, name: str) -> None:
         """Raises UnsupportedError where a constant is NaN."""

@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+if TYPE_CHECKING:
+    from tosajax.quant.spec import QSpec
+
 # Steps by which weights may be off; float32 and folded scales are nearer.
 _OFF = 1e-3
+_MOST = 127  # the largest integer that is looked for
 _STILL = 0.25  # of weights that may have been trained
 _SOME = 4  # channels that are looked at before all
 _FEW = 8  # the weights of a channel that are looked at before all
+
+
+def known_integers(
+    values: np.ndarray | None, spec: QSpec, axes: Sequence[int]
+) -> tuple[int, ...] | None:
+    """The `largest_integers` of weights, where a specification leaves their scale open.
+
+    Args:
+      values: the weights; None of a computed tensor.
+      spec: their specification.
+      axes: the axes of their channels.
+    """
+    is_open = not spec.learned_bits and not spec.observer.is_fixed
+    if values is None or not is_open or not (spec.storage.is_integer and spec.symmetric):
+        return None
+    bits = spec.bits or spec.storage.dtype.bits
+    return largest_integers(values, axes, min(2 ** (bits - 1) - 1, _MOST))
 
 
 def largest_integers(values: np.ndarray, axes: Sequence[int], most: int) -> tuple[int, ...] | None:
@@ -48,7 +70,7 @@ def scales_of_integers(rows: jax.Array, integers: Sequence[int], scales: jax.Arr
     own = jnp.abs(rows).max(1) / jnp.asarray(integers, jnp.float32)
     steps = rows / jnp.where(own > 0, own, 1)[:, None]
     is_whole = (jnp.abs(steps - jnp.round(steps)) < _STILL).all(1)
-    return jnp.where(is_whole & (own > 0), own, scales)
+    return jnp.where(is_whole, own, scales)
 
 
 def _largest_integers(rows: np.ndarray, most: int) -> np.ndarray | None:
