@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
+from tosajax import spec
 from tosajax.grad.qtensor import QTensor
+from tosajax.graph import Tensor
 from tosajax.quant.calibration import known_values, real_batches, require_float_graph
+from tosajax.quant.graphs.blocks import all_nodes, all_tensors
 from tosajax.quant.model.arguments import Batch, Numbers
 from tosajax.quant.qmodel import PreparedModel, QModel
 from tosajax.quant.tune.scalings import Scaling, find_scalings, largest
+
+_TINY = float(np.finfo(np.float32).tiny)
+# Of a range, the least that `smooth` takes for a channel: new examples may have more in it.
+_LEAST = 1 / 64
 
 _Values = dict[str, jax.Array]
 
@@ -24,8 +34,9 @@ def equalize(
     Each channel between two layers is scaled by the root of the ratio of its largest weights
     before and after ("Data-Free Quantization Through Weight Equalization and Bias Correction",
     Nagel et al., 2019). Layers are convolutions and MATMULs with constants, and the factors of a
-    layer norm before some; between them may be biases, ReLU, pooling, changes of shape, and the
-    sum of attention over values.
+    layer norm before some; between them may be biases, ReLU and PReLU, gates, pooling, changes of
+    shape, the sum of attention over values, and sums of residuals, whose channels are scaled
+    together.
 
     Args:
       model: the model, from `prepare`.
@@ -53,10 +64,11 @@ def equalize(
     scalings = _scalings(model, constants)
     for _ in range(passes):
         for scaling in scalings:
-            first = scaling.divided[0]
-            before = first.largest(scaling.size, constants[first.name])
-            factors = _ratio(before, scaling.largest_behind(constants), 0.5)
-            constants |= scaling.applied(factors, constants)
+            before, behind = (
+                largest(constants)
+                for largest in (scaling.largest_divided, scaling.largest_multiplied)
+            )
+            constants |= scaling.applied(_ratio(before, behind, 0.5), constants)
     return constants
 
 
@@ -73,7 +85,9 @@ def smooth(
     Each channel is divided by max|x| ** strength / max|w| ** (1 - strength), of its activations x
     and its weights w ("SmoothQuant: Accurate and Efficient Post-Training Quantization for Large
     Language Models", Xiao et al., 2023), wherever the factors of a layer norm, or a layer as in
-    `equalize`, can divide them.
+    `equalize`, can divide them. Maxima are relative to those of the tensor. Activations that only
+    weights with a scale for each of these channels read, as in depthwise convolutions, become
+    equally large, as that costs nothing. A channel below 1/64 of the largest counts as 1/64.
 
     Args:
       model: the model, from `prepare`.
@@ -107,18 +121,64 @@ def smooth(
     scalings = _scalings(model, constants)
     inputs = real_batches(model, batches, allow_nan=allow_nan)
     ranges = _ranges(model, constants, scalings, inputs)
+    free = _scaled_by_input_channel(model)
     for scaling in scalings:
         # Scalings before this one have not changed what it reads.
-        read = [largest(scaling.size, r.channels, ranges[r.tensor]) for r in scaling.reads]
-        activations, weights = jnp.stack(read).max(0), scaling.largest_behind(constants)
-        constants |= scaling.applied(_ratio(activations, weights, strength), constants)
+        activations = _relative_range(scaling, ranges)
+        weights = _relative(scaling.largest_multiplied(constants, free))
+        factors = _ratio(activations, weights, strength)
+        alike = jnp.where(activations > 0, activations, 1.0)
+        constants |= scaling.applied(jnp.where(weights > 0, factors, alike), constants)
     return constants
+
+
+def _relative_range(scaling: Scaling, ranges: Mapping[str, jax.Array]) -> jax.Array:
+    """The range of each channel relative to that of its tensor, the mean of those that read it."""
+    logs = []
+    for read in scaling.reads:
+        each = ranges[read.tensor] / jnp.maximum(ranges[read.tensor].max(), _TINY)
+        own = largest(scaling.size, read.channels, each)
+        logs.append(jnp.where(own > 0, jnp.log(jnp.maximum(own, _LEAST)), jnp.nan))
+    mean = jnp.nanmean(jnp.stack(logs), 0) if logs else jnp.zeros(scaling.size)
+    return jnp.where(jnp.isnan(mean), 0.0, jnp.exp(mean))
+
+
+def _relative(each: jax.Array) -> jax.Array:
+    return each / jnp.maximum(each.max(initial=0), _TINY)
+
+
+def _scaled_by_input_channel(model: PreparedModel) -> set[str]:
+    """The constants with a scale of their own for each channel that they read."""
+    free = set()
+    for node in all_nodes(model.float_graph):
+        operator = spec.OPERATORS[node.op]
+        if operator.is_product:
+            name, axes = node.inputs[1], operator.channel_axes.inputs
+            scaled = model.plan.scaled.get(name)
+            if scaled is not None and {*axes} <= {*scaled.channel_axes}:
+                free.add(name)
+        elif node.op == "MUL":
+            free.update(node.inputs[:2])
+    return free
 
 
 def _scalings(model: PreparedModel, values: _Values) -> list[Scaling]:
     """The scalings of constants that parameters hold."""
-    scalings = [s for graph in model.float_graph.walk() for s in find_scalings(graph)]
-    return [s for s in scalings if all(c.name in values for c in (*s.divided, *s.multiplied))]
+    is_zero = functools.partial(_is_zero, all_tensors(model.float_graph), values)
+    return [
+        scaling
+        for graph in model.float_graph.walk()
+        for scaling in find_scalings(graph, is_zero)
+        if all(c.name in values for c in (*scaling.divided, *scaling.biases, *scaling.multiplied))
+    ]
+
+
+def _is_zero(tensors: Mapping[str, Tensor], values: _Values, name: str) -> bool:
+    """Whether a constant is 0 everywhere, which the values do not change."""
+    own, value = tensors[name].values, values.get(name)
+    if own is None or own.any():
+        return False
+    return value is None or not (isinstance(value, Tracer) or np.asarray(value).any())
 
 
 def _ratio(before: jax.Array, behind: jax.Array, strength: float) -> jax.Array:
