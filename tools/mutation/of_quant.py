@@ -196,7 +196,15 @@ MUTANTS = [
     *mutants(
         "quant/tune/lifts.py",
         "quant/tune/test_automatic.py",
-        {"lift_some": [change("<=", ">=", 1), left("and")]},
+        {"lift_some": [change("<=", ">="), change(">", "<")]},
+    ),
+    *mutants(
+        "quant/tune/lifts.py",
+        "quant/tune/test_lifts.py",
+        {
+            "best_set": [left("/"), unwrap("sorted")],
+            "_chosen": [left("and"), right("and"), change("<=", ">=")],
+        },
     ),
     *mutants(
         "quant/model/parts.py",
@@ -557,6 +565,16 @@ MUTANTS = [
             "_nearest": [unwrap("np.clip"), left("*")],
             "_Layer.rows": [left("==")],
         },
+    ),
+    *mutants(
+        "quant/graphs/canonical.py",
+        "quant/tune/test_bias_correction.py",
+        {"_with_own_bias": [left("and"), right("and"), left("or", 0)]},
+    ),
+    *mutants(
+        "quant/tune/bias_correction.py",
+        "quant/tune/test_bias_correction.py",
+        {"_corrected_biases": [left("or", 0)], "_Correction._mean_error": [change(">", "<", 0)]},
     ),
     *mutants(
         "quant/tune/scalings.py",

@@ -70,7 +70,7 @@ def test_each_remedy_is_in_the_report():
     names = [remedy.name for remedy in result().remedies]
     assert names == [
         *("defaults", "percentile 99.999", "percentile 99.99", "mse", "ranges by tensor"),
-        *("all examples seen", "equalize", "smooth", "bias_correct", "gptq", "INT16"),
+        *("all examples seen", "equalize", "smooth", "gptq", "bias_correct", "INT16"),
     ]
     kept = [remedy for remedy in result().remedies if remedy.is_kept]
     assert {"equalize", "smooth"} & {remedy.name for remedy in kept}

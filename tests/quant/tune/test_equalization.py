@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quant.image_networks import Images
 
 from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
@@ -202,49 +203,6 @@ def test_what_forbids_to_scale(options, count):
         np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-class Images:
-    """A network of images: a first convolution, something between, and a last convolution."""
-
-    def __init__(self) -> None:
-        self.b = Builder()
-        self.rng = np.random.default_rng(4)
-        self.zero = self.const("zero", np.zeros(1))
-        self.shift = self.b.const([0], DType.INT8)
-        self.input = self.b.input("x", DType.FP32, (1, 6, 6, 3))
-
-    def const(self, name: str, values: np.ndarray):
-        return self.b.const(values, DType.FP32, name=name)
-
-    def random(self, name: str, *shape: int):
-        return self.const(name, self.rng.normal(0, 1, shape))
-
-    def conv(self, x, name: str, channels: int = 4, bias=None):
-        bias = self.random(f"{name}/b", channels) if bias is None else bias
-        w = self.random(f"{name}/w", channels, 3, 3, x.shape[-1])
-        return self.b.op(
-            "CONV2D", x, w, bias, self.zero, self.zero, pad=(1, 1, 1, 1), stride=(1, 1),
-            dilation=(1, 1), acc_type=DType.FP32, name=name,
-        )  # fmt: skip
-
-    def depthwise(self, x, name: str, multiplier: int = 1):
-        bias = self.random(f"{name}/b", x.shape[-1] * multiplier)
-        w = self.random(f"{name}/w", 3, 3, x.shape[-1], multiplier)
-        return self.b.op(
-            "DEPTHWISE_CONV2D", x, w, bias, self.zero, self.zero, pad=(1, 1, 1, 1),
-            stride=(1, 1), dilation=(1, 1), acc_type=DType.FP32, name=name,
-        )  # fmt: skip
-
-    def mul(self, x, y):
-        return self.b.op("MUL", x, y, self.shift)
-
-    def relu(self, x, least: float = 0.0, most: float = float(np.finfo(np.float32).max)):
-        return self.b.op("CLAMP", x, min_val=np.float32(least), max_val=np.float32(most))
-
-    def network(self, between) -> Graph:
-        y = between(self, self.conv(self.input, "first"))
-        return self.b.graph([self.conv(y, "last", 2)])
-
-
 def _residual(n: Images, x):
     for number in range(2):
         branch = n.relu(n.depthwise(x, f"depthwise{number}"))
@@ -386,10 +344,12 @@ def test_computed_weights_are_not_scaled():
     assert find_scalings(graph, lambda name: name == "zero") == []
 
 
-def test_a_bias_of_zeros_that_is_trained_is_no_zero():
-    prepared = tq.prepare(Images().network(functools.partial(_shared, values=np.zeros(4))))
-    values = known_values(prepared, {"shared": np.ones(4, np.float32)})
-    assert sum(scaling.size for scaling in _scalings(prepared, values)) == 4
+def test_zeros_that_other_values_replace_are_none():
+    zeros = np.zeros((1, 1, 1, 4))
+    graph = Images().network(lambda n, x: n.b.op("MAXIMUM", x, n.const("least", zeros)))
+    prepared = tq.prepare(graph)
+    values = known_values(prepared, {"least": zeros + np.float32(1)})
+    assert _scalings(prepared, values) == []
 
 
 def _ranges(prepared: tq.PreparedModel, values, examples, *names: str) -> list[np.ndarray]:

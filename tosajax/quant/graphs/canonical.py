@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
 
+from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node
 from tosajax.graph.edit import Draft
@@ -18,7 +20,8 @@ _LARGEST = np.float32(np.finfo(np.float32).max)
 def with_canonical_operators(graph: Graph) -> Graph:
     """Writes MAXIMUM and MINIMUM with one number as CLAMP, POW by 2 as MUL, PReLU as one product.
 
-    And has a SLICE of one operand of a CONCAT read the operand, which has a scale of its own.
+    And has a SLICE of one operand of a CONCAT read the operand, which has a scale of its own; and
+    a convolution without bias, for which exporters let many read the same zeros, read its own.
 
     A CLAMP goes into the RESCALE before it, where MAXIMUM would need a TABLE; and a sum of squares
     is a sum of products of integers. SELECT(x >= 0, x, x * slopes) becomes x * SELECT(x >= 0, 1,
@@ -29,12 +32,15 @@ def with_canonical_operators(graph: Graph) -> Graph:
     """
     draft = Draft(graph)
     producers = {name: node for node in graph.nodes for name in node.outputs}
+    users = Counter(name for node in graph.nodes for name in node.inputs)
     for node in graph.ordered_nodes():
         product = _scaled_choice(graph, producers, node)
         if product is not None:
             draft.nodes.extend(_chosen_product(draft, node, product))
         elif node.op == "SLICE":
             draft.nodes.append(_slice_of_operand(draft, producers, node))
+        elif spec.OPERATORS[node.op].chapter == "conv":
+            draft.nodes.append(_with_own_bias(draft, users, node))
         else:
             draft.nodes.append(_canonical(draft, node))
     return draft.finished()
@@ -59,6 +65,18 @@ def _slice_of_operand(draft: Draft, producers: Mapping[str, Node], node: Node) -
             return _slice_of_operand(draft, producers, own)  # which may be a CONCAT as well
         begin = end
     return node
+
+
+def _with_own_bias(draft: Draft, users: Mapping[str, int], node: Node) -> Node:
+    """The convolution with a zero of its own for each channel, to be trained and corrected."""
+    x, weight, bias, *zero_points = node.inputs
+    tensor, channels = draft.tensors[bias], (draft.tensors[node.outputs[0]].shape or ())[-1:]
+    is_own = users[bias] == 1 and tensor.shape == channels
+    if is_own or tensor.values is None or tensor.values.any():
+        return node
+    zeros = np.zeros(channels, tensor.values.dtype)
+    own = draft.const(f"{node.outputs[0]}/zeros", zeros, tensor.dtype)
+    return dataclasses.replace(node, inputs=(x, weight, own, *zero_points))
 
 
 def _scaled_choice(graph: Graph, producers: Mapping[str, Node], node: Node) -> Node | None:

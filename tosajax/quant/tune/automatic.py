@@ -40,6 +40,7 @@ _GAIN = 0.01  # of the noise that a remedy must remove at least, to be worth kee
 # Standard errors that it must remove at least, of the gains or of their signs: one example that
 # gains a lot has one of them, and two that gain the same have 1.5.
 _ERRORS = 1.7
+_SHARE = 0.2  # of the time, which may go to the choice of ranges by tensor
 _WORSE = 1.05  # of the noise on held-back examples, which are few
 
 # Runs the integers on a batch of real inputs, and returns real outputs.
@@ -215,7 +216,7 @@ def auto(
     First it chooses ranges that leave out outliers, for all tensors at once, then for each by
     itself, each judged on examples that it was not observed on, as ranges hold all that they have
     seen. With the ranges of all examples it goes on to equalized channels; smoothed activations;
-    corrected biases; GPTQ; INT16 for the tensors that cost most, as far as the budget of
+    GPTQ; corrected biases; INT16 for the tensors that cost most, as far as the budget of
     multiply-accumulates goes, chosen by one half of the examples. A remedy is kept if it raises
     the metric; or lowers the noise of the integers that ship, over all examples and by more than a
     few of them would by chance, is not worse on the other half, and does not lower the metric.
@@ -338,8 +339,8 @@ class _Search:
         self._see_all()
         self._try("equalize", lambda c: self._with_values(c, equalize(c.model)))
         self._try("smooth", lambda c: self._with_values(c, smooth(c.model, self.batches)))
-        self._try("bias_correct", self._bias_corrected)
         self._try("gptq", self._by_gptq)
+        self._try("bias_correct", self._bias_corrected)
         if self.budget.wide_macs > 0:
             self._try("INT16", self._lifted)
 
@@ -413,7 +414,8 @@ class _Search:
 
     def _by_tensor(self, best: _Candidate) -> _Candidate:
         inputs, wanted = self.halves[0], self._wanted_heads()
-        kinds = self.ranges_without[0].by_tensor(best.kinds, inputs, wanted, self.deadline)
+        end = min(self.deadline, time.perf_counter() + _SHARE * self.budget.seconds)
+        kinds = self.ranges_without[0].by_tensor(best.kinds, inputs, wanted, end)
         names = {*kinds, *best.kinds}
         changed = sum(kinds.get(name) != best.kinds.get(name) for name in names)
         note = f"{html.counted(changed, 'tensor')} changed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -38,7 +39,8 @@ def bias_correct(
     """Moves each bias by the mean error of its channel, layer after layer.
 
     Convolutions and MATMULs have biases, as have ADDs of a constant to a tensor, for instance in
-    a layer norm, whose own steps limit how well they correct. Each layer is measured with the
+    a layer norm, whose own steps limit how well they correct. A bias that several add stays as it
+    is. Each layer is measured with the
     layers before it corrected, in one run of all examples, or of as many at once as fit into
     memory; the mean of such runs counts.
 
@@ -104,11 +106,12 @@ class _Added(NamedTuple):
 
 def _corrected_biases(model: PreparedModel) -> list[_Added]:
     """The biases, in order."""
-    biases = []
-    for node in all_nodes(model.float_graph):
+    biases, nodes = [], all_nodes(model.float_graph)
+    users = Counter(name for node in nodes for name in node.inputs)
+    for node in nodes:
         added = _bias_of(model, node)
-        if added is None:
-            continue
+        if added is None or users[added.tensor] > 1:
+            continue  # no value suits several sums
         if added.output not in model.float_graph.tensors:
             raise UnsupportedError(
                 f"{node.title} is inside a loop or a branch, where biases are not corrected"
@@ -231,7 +234,8 @@ class _Correction:
         unit = on_last_axis(recipe.scale(self.params), wanted.ndim)
         difference = tie(value) * unit - wanted
         if recipe.shape is None:
-            return lax.pmean(difference.mean(tuple(range(wanted.ndim - 1))), EXAMPLES)
+            axes = tuple(range(wanted.ndim - (constant.size > 1)))
+            return lax.pmean(difference.mean(axes), EXAMPLES).reshape(constant.shape)
         return lax.pmean(_mean_by_value(difference, constant), EXAMPLES)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,8 @@ from tosajax.quant.training.losses import noise_to_signal
 from tosajax.quant.tune.islands import with_rules
 from tosajax.quant.tune.rescuing import lift_candidates, lift_rules, lifted_loss
 
-_GAIN = 0.98  # of the noise that one more lift must leave at most
+_GAIN = 0.99  # of the noise that one more lift must leave at most
+_COST = 0.001  # the share of all multiply-accumulates that a lift costs at least
 _LEFT = 3  # tensors that are named as the next ones
 
 
@@ -43,7 +44,9 @@ def lift_some(
     share: float,
     deadline: float,
 ) -> tuple[PreparedModel, Params, Lifts]:
-    """Lifts tensors to INT16, those first that help most by themselves, while each helps.
+    """Lifts tensors to INT16 while each helps: those first that help most by themselves.
+
+    Or those that help most for their multiply-accumulates, where that leaves less noise.
 
     Args:
       model: the model, from `prepare`, of integers.
@@ -62,25 +65,63 @@ def lift_some(
     watched = model.with_outputs(*wanted)
     noise = lifted_loss(watched, params, tuple(inputs), loss, names)
     macs = _Macs(model)
-    alone = {}
-    for place, name in enumerate(names):
+
+    def fits(places: Sequence[int]) -> bool:
+        return macs.share([names[n] for n in places]) <= share
+
+    alone, before = {}, noise([])
+    for place in range(len(names)):
         if time.perf_counter() > deadline:
             break
-        if macs.share([name]) <= share:
+        if fits([place]):
             alone[place] = noise([place])
-    least, chosen = noise([]), list[int]()
-    for place in sorted(alone, key=alone.__getitem__):
-        if time.perf_counter() > deadline:
-            break
-        more = [*chosen, place]
-        is_within = macs.share([names[n] for n in more]) <= share
-        if is_within and (value := noise(more)) <= _GAIN * least:
-            chosen, least = more, value
+    gains = {place: before - value for place, value in alone.items() if value < before}
+    # What no multiply-accumulate reads is not for nothing: it takes memory.
+    costs = [macs.share([name]) + _COST for name in names]
+    chosen = best_set(gains, costs, noise, fits, deadline)
     lifted = tuple(names[place] for place in chosen)
     left = {names[n]: noise([*chosen, n]) for n in _next(alone, chosen)}
     if lifted:
         model, params = with_rules(model, params, lift_rules(model, lifted))
     return model, params, Lifts(lifted, macs.share(lifted), left)
+
+
+def best_set(
+    gains: Mapping[int, float],
+    costs: Sequence[float],
+    noise: Callable[[Sequence[int]], float],
+    fits: Callable[[Sequence[int]], bool],
+    deadline: float,
+) -> list[int]:
+    """The places that leave less noise of two sets: by what each gains, and by gain for its cost.
+
+    Args:
+      gains: of places that help by themselves.
+      costs: of all places.
+      noise: with some of them.
+      fits: whether some are within the budget.
+      deadline: of `time.perf_counter`, after which no more are tried.
+    """
+    for_cost = {place: gain / costs[place] for place, gain in gains.items()}
+    orders = [sorted(values, key=values.__getitem__, reverse=True) for values in (gains, for_cost)]
+    return min((_chosen(order, noise, fits, deadline) for order in orders), key=noise)
+
+
+def _chosen(
+    order: Sequence[int],
+    noise: Callable[[Sequence[int]], float],
+    fits: Callable[[Sequence[int]], bool],
+    deadline: float,
+) -> list[int]:
+    """Those places of an order that help beside the ones before them, while they fit."""
+    chosen, least = list[int](), noise([])
+    for place in order:
+        if time.perf_counter() > deadline:
+            break
+        more = [*chosen, place]
+        if fits(more) and (left := noise(more)) <= _GAIN * least:
+            chosen, least = more, left
+    return chosen
 
 
 def _next(alone: Mapping[int, float], chosen: Collection[int]) -> list[int]:
