@@ -47,15 +47,16 @@ def pytest_configure(config: pytest.Config):
     share_contexts()
 
 
-# Folders in which a third of the variants of a test runs, at most _MOST, and all others with the
-# slow tests. Conformance tests run all types and modes of operators in any case, with
-# native kernels where there are any. Tests
-# with the same variants begin with different ones.
+# Folders in which a part of the variants of a test runs, at most _MOST, and all others with the
+# slow tests. Conformance tests run all types and modes of operators in any case, with native
+# kernels where there are any, and the matrix of transforms all operators. Tests with the same
+# variants begin with different ones.
 _THINNED = (
     *("compliance", "fixedpoint", "from_jax", "grad", "hifi", "lowering", "native", "ops"),
     *("passes", "quant", "reference", "reference_model", "rewrite", "runtime", "sweep", "viz"),
 )
-_THINNING = 3
+_THINNING = 4
+_OF_OPERATORS = 2  # where each variant is an operator
 _MOST = 16
 
 
@@ -68,12 +69,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]):
     for item in items:
         folder, *rest = parts(item.path)
         test, _, variant = item.nodeid.partition("[")
-        # One of each operator stays.
-        if rest and folder in _THINNED and variant.removesuffix("]") not in _operators():
-            variants[test].append(item)
-    for test, several in variants.items():
+        if rest and folder in _THINNED:
+            variants[test, variant.removesuffix("]") in _operators()].append(item)
+    for (test, of_operators), several in variants.items():
         count = len(several)
-        kept = min(math.ceil(count / _THINNING), _MOST)
+        thinned = min(math.ceil(count / _THINNING), _MOST)
+        kept = math.ceil(count / _OF_OPERATORS) if of_operators else thinned
         first = zlib.crc32(test.encode()) % count
         for number, item in enumerate(several[first:] + several[:first]):
             if number * kept // count == (number - 1) * kept // count:  # they are evenly spaced

@@ -21,6 +21,7 @@ from benchmarks.ptq_zoo import (
     metrics,
     networks,
     ours,
+    people,
     report,
     story,
     study,
@@ -315,3 +316,27 @@ def test_auto_is_measured(tmp_path):
     assert [remedy["name"] for remedy in row.values["remedies"]] == ["defaults"]
     assert row.values["lifted"] == []
     assert "search" in row.values["seconds"]
+
+
+def test_a_part_of_a_photograph_is_turned_anticlockwise():
+    pytest.importorskip("skimage")
+    photo = np.zeros((40, 60, 3), np.float32)
+    photo[10, 40:48] = 1  # to the right of the centre
+    upright = people._window(photo, 10, 30, 40, 0, (40, 40))
+    turned = people._window(photo, 10, 30, 40, np.pi / 2, (40, 40))
+    np.testing.assert_allclose(upright[20, 30:38], 1)
+    np.testing.assert_allclose(turned[3:10, 20], 1)  # above it
+    assert upright.sum() == pytest.approx(turned.sum(), rel=0.01) == pytest.approx(24, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", inputs._PEOPLE)
+def test_people_are_the_same_in_each_run(kind, monkeypatch, tmp_path):
+    pytest.importorskip("skimage")
+    photo = np.random.default_rng(0).uniform(0, 1, (1200, 1300, 3)).astype(np.float32)
+    monkeypatch.setattr(people, "_photo", lambda name, cache: photo)
+    network = dataclasses.replace(NETWORKS["pose_landmark"], inputs=kind, shape=(1, 16, 16, 3))
+    first, again = (inputs.make(network, tmp_path, 5) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert (first.shape, first.dtype) == ((5, 16, 16, 3), np.float32)
+    low = -1 if kind in ("heads", "persons_around_0") else 0
+    assert low <= first.min() < low + 0.5 < first.max() <= 1

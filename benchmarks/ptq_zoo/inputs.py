@@ -1,7 +1,7 @@
 """Real inputs of each kind: photographs, faces, lines of text, files; the same in every run.
 
-Photographs and faces are those that scikit-image ships; the text is rendered with the fonts of
-matplotlib; files are those of this Python. None of the photographs shows a hand.
+Photographs and faces are those that scikit-image ships, people those of `people.py`; the text is
+rendered with the fonts of matplotlib; files are those of this Python.
 """
 
 # Images and fonts are in the extra "ptq".
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.ptq_zoo import people
 from benchmarks.ptq_zoo.networks import Network
 
 COUNT = 64
@@ -34,19 +35,18 @@ _IMAGENET_STD = np.array([0.229, 0.224, 0.225], np.float32)
 _END, _BLOCK, _PADDING = 1024, 4096, 256
 
 
-def make(network: Network, count: int = COUNT) -> np.ndarray:
-    """Inputs of a network, (count, *shape without its batch), in the layout of its file."""
-    return _KINDS[network.inputs](np.random.default_rng(0), network.shape[1:], count)
+def make(network: Network, cache: Path, count: int = COUNT) -> np.ndarray:
+    """Inputs of a network, (count, *shape without its batch), in the layout of its file.
 
-
-def _photos(rng: np.random.Generator, shape: Sequence[int], count: int) -> np.ndarray:
-    """Crops of photographs in [0, 1], as MediaPipe's landmark networks take them."""
-    return np.stack([_crop(rng, shape[0], shape[1]) for _ in range(count)]).astype(np.float32)
-
-
-def _photos_around_0(rng: np.random.Generator, shape: Sequence[int], count: int) -> np.ndarray:
-    """Crops in [-1, 1], as MediaPipe's detectors of faces and poses take them."""
-    return 2 * _photos(rng, shape, count) - 1
+    Args:
+      network: the network.
+      cache: the folder whose wheels hold photographs of people.
+      count: how many.
+    """
+    rng, shape = np.random.default_rng(0), network.shape[1:]
+    if network.inputs in _PEOPLE:
+        return _PEOPLE[network.inputs](rng, shape, count, cache)
+    return _KINDS[network.inputs](rng, shape, count)
 
 
 def _faces(rng: np.random.Generator, shape: Sequence[int], count: int) -> np.ndarray:
@@ -214,8 +214,6 @@ def _channels_first(images: np.ndarray) -> np.ndarray:
 
 
 _KINDS: dict[str, Callable[[np.random.Generator, Sequence[int], int], np.ndarray]] = {
-    "photos": _photos,
-    "photos_around_0": _photos_around_0,
     "faces": _faces,
     "eyes": _eyes,
     "lines": _lines,
@@ -223,4 +221,11 @@ _KINDS: dict[str, Callable[[np.random.Generator, Sequence[int], int], np.ndarray
     "pages": _pages,
     "files": _files,
     "speech": _speech,
+}
+_PEOPLE: dict[str, Callable[[np.random.Generator, Sequence[int], int, Path], np.ndarray]] = {
+    "hands": people.hands,
+    "heads": people.heads,
+    "palms": people.palms,
+    "persons": people.persons,
+    "persons_around_0": people.persons_around_0,
 }

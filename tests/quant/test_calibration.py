@@ -138,6 +138,7 @@ def rounded() -> tuple[tq.QModel, Any, Any, Any]:
     return model, params, biases, tq.learned_rounding(model, biases, [IMAGES], steps=60)
 
 
+@pytest.mark.slow
 def test_learned_rounding_lowers_the_error_and_moves_no_weight_by_a_step():
     model, params, biases, learned = rounded()
     assert error(model, learned) < 0.85 * error(model, biases)

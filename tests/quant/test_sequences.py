@@ -51,6 +51,7 @@ def by_hand(x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
 # Integers.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["tosajax", "reference_model"])
 def test_the_frozen_graph_fed_with_its_own_integers(run):
     if run == "reference_model" and not reference_model.is_installed():

@@ -292,6 +292,7 @@ def test_what_is_not_all_is_not_rounded_to_all():
     assert top[1][5] == "99.9999"
 
 
+@pytest.mark.slow
 def test_same_bytes_every_time():
     found = Comparison((row("a", EQUAL), row("b")), 1)
     assert comparison_page(found) == comparison_page(found)

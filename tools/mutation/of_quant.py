@@ -187,6 +187,15 @@ MUTANTS = [
         "quant/tune/automatic.py",
         "quant/tune/test_automatic.py",
         {
+            "_Search._outliers": [change(">", "<"), left("/", 0)],
+            "_Search._leave_out_outliers": [right("or")],
+            "_relative_noise": [left("/", 0), unwrap("np.maximum")],
+        },
+    ),
+    *mutants(
+        "quant/tune/automatic.py",
+        "quant/tune/test_automatic.py",
+        {
             "_Search._is_better": [change(">", "<"), left("and"), left("or", 1)],
             "lowers_noise": [change("<", ">="), left("or"), right("or"), left("and")],
             "_Search._try": [change(">", "<")],

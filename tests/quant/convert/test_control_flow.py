@@ -123,6 +123,7 @@ def test_ranges_hold_all_turns():
         np.testing.assert_allclose(known.scale, wanted, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_turns_are_those_of_the_unrolled_graph():
     turns = 4
     model, params = gru(turns=turns)

@@ -109,6 +109,7 @@ def test_sums_are_int16_and_products_read_int8_copies():
     assert tq.check_bit_exact(model, params, X[:3], against=AGAINST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relu", [False, True])
 def test_noise_does_not_add_up_along_sums(relu):
     """Each block adds what its own operands are rounded by, and no more."""

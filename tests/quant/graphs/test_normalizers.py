@@ -174,6 +174,7 @@ def attention(masked):
     return function
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", ["i8", "i16"])
 def test_all_forms_of_masks_are_alike(bits):
     rules = [quant.rule(".*", act=quant.QSpec(bits, symmetric=bits == "i16"))]

@@ -105,6 +105,7 @@ def test_a_budget_out_of_reach():
     assert found.after <= found.before
 
 
+@pytest.mark.slow
 def test_a_lifted_model_is_that_of_all_rules(model, params):
     """The same as to prepare and to calibrate with the rules, where ranges are those of min_max."""
     rules = [tq.rule("^relu0$", act=tq.QSpec("i16")), tq.rule("middle_w", weight=tq.QSpec(bits=5))]

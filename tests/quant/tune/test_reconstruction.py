@@ -176,6 +176,7 @@ def test_the_loss_decides_which_outputs_count():
     assert found[2:].sum() > every[2:].sum()
 
 
+@pytest.mark.slow
 def test_a_block_that_would_be_worse_stays():
     import optax
 

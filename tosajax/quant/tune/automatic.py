@@ -40,6 +40,8 @@ _GAIN = 0.01  # of the noise that a remedy must remove at least, to be worth kee
 # Standard errors that it must remove at least, of the gains or of their signs: one example that
 # gains a lot has one of them, and two that gain the same have 1.5.
 _ERRORS = 1.7
+_FAR = 8  # times the largest outputs of most examples, those of an outlier
+_USUAL = 0.75  # of the examples are most of them
 _SHARE = 0.2  # of the time, which may go to the choice of ranges by tensor
 _WORSE = 1.05  # of the noise on held-back examples, which are few
 
@@ -84,10 +86,10 @@ class Remedy:
     Args:
       name: what was done.
       seconds: that it took.
-      sqnr: signal to quantization noise with it, in dB, on examples that it was chosen by; of the
-        outputs, before a final softmax or other elementwise functions. Ranges are measured on each
-        half of the examples with those of all others; "all examples seen" is what was chosen,
-        with the ranges of all.
+      sqnr: signal to quantization noise with it, in dB, on examples that it was chosen by, of which
+        each counts alike; of the outputs, before a final softmax or other elementwise functions.
+        Ranges are measured on each half of the examples with those of all others; "all examples
+        seen" is what was chosen, with the ranges of all.
       held_back: the same on other examples.
       score: the user's metric; None without one.
       is_kept: whether the result has it.
@@ -213,13 +215,14 @@ def auto(
 ) -> Auto:
     """Quantizes a graph with the remedies that help it, within a budget.
 
-    First it chooses ranges that leave out outliers, for all tensors at once, then for each by
-    itself, each judged on examples that it was not observed on, as ranges hold all that they have
-    seen. With the ranges of all examples it goes on to equalized channels; smoothed activations;
-    GPTQ; corrected biases; INT16 for the tensors that cost most, as far as the budget of
-    multiply-accumulates goes, chosen by one half of the examples. A remedy is kept if it raises
-    the metric; or lowers the noise of the integers that ship, over all examples and by more than a
-    few of them would by chance, is not worse on the other half, and does not lower the metric.
+    First it leaves out examples whose outputs are far beyond those of others. It chooses ranges
+    that leave out outliers, for all tensors at once, then for each by itself, each judged on
+    examples that it was not observed on, as ranges hold all that they have seen. With the ranges of
+    all examples it goes on to equalized channels; smoothed activations; GPTQ; corrected biases;
+    INT16 for the tensors that cost most, as far as the budget of multiply-accumulates goes, chosen
+    by one half of the examples. A remedy is kept if it raises the metric; or lowers the noise of
+    the integers that ship, over all examples and by more than a few of them would by chance, is not
+    worse on the other half, and does not lower the metric.
 
     Args:
       graph: the float graph or function, as for `prepare`.
@@ -310,28 +313,30 @@ class _Search:
             for values in floats
         ]
         self.ranges = RangeChoice(model, batches, params)
-        size = jax.tree.leaves(rows(tensors, real[0]))[0].shape[0]  # programs of it are compiled
-        others = [np.setdiff1d(np.arange(total), each) for each in places]
-        # Each half is measured with ranges that have not seen it.
-        self.ranges_without = [
-            self._ranges_of(_examples_at(joined, each), size) if each.size else self.ranges
-            for each in others
-        ]
+        self.joined, self.places, self.total = joined, places, total
+        self.size = jax.tree.leaves(rows(tensors, real[0]))[0].shape[0]  # its programs are compiled
+        self.ranges_without = self._ranges_without_halves(np.arange(0))
         self.first = self.best = self._measured_unseen(_Candidate(model, params))
         self._add("defaults", begin, self.best, is_kept=True)
 
-    def _ranges_of(self, examples: Batch, size: int) -> RangeChoice:
-        """The ranges of some examples, which run in batches of some size."""
-        if time.perf_counter() > self.deadline:
+    def _ranges_without_halves(self, left_out: np.ndarray) -> list[RangeChoice]:
+        """Ranges that have not seen a half, which is measured with them, nor some examples."""
+        unseen = [np.union1d(each, left_out) for each in self.places]
+        return [self._ranges_of(np.setdiff1d(np.arange(self.total), each)) for each in unseen]
+
+    def _ranges_of(self, places: np.ndarray) -> RangeChoice:
+        """The ranges of some examples."""
+        if time.perf_counter() > self.deadline or not places.size:
             return self.ranges
         try:
-            return self.ranges.on(_in_batches(examples, size))
+            return self.ranges.on(_in_batches(_examples_at(self.joined, places), self.size))
         except ValueError:  # only other examples take a branch
             return self.ranges
 
     def run(self) -> None:
         """All remedies, until the time is over."""
         unseen = self._measured_unseen
+        self._leave_out_outliers()
         for name in self.ranges.observers:
             kinds = self.ranges.everywhere(name)
             self._try(name, lambda c, kinds=kinds: self._of_kinds(c, kinds), unseen)
@@ -401,6 +406,43 @@ class _Search:
             Remedy(name, seconds, sqnr, held_back, candidate.score, is_kept, candidate.note)
         )
         self.bar.update()
+
+    def _leave_out_outliers(self) -> None:
+        """Goes on without the examples whose outputs are far beyond those of others, if it helps.
+
+        They count in the noise as all others do.
+        """
+        begin = time.perf_counter()
+        outliers, ratio = self._outliers()
+        if begin > self.deadline or not outliers.size:
+            return
+        self.bar.step("without outliers")
+        before = self.batches, self.ranges, self.ranges_without
+        rest = np.setdiff1d(np.arange(self.total), outliers)
+        self.ranges_without = self._ranges_without_halves(outliers)
+        self.ranges = self._ranges_of(rest)
+        self.batches = self.ranges.batches
+        candidate = self._measured_unseen(self.best._replace(params=self.ranges.own))
+        is_kept = self._is_better(candidate)
+        counted = html.counted(outliers.size, "example")
+        note = f"{counted} of {self.total}, with outputs {ratio:.0f} times as large as usual"
+        self._add("without outliers", begin, candidate._replace(note=note), is_kept=is_kept)
+        if is_kept:
+            self.best = candidate
+        else:
+            self.batches, self.ranges, self.ranges_without = before
+
+    def _outliers(self) -> tuple[np.ndarray, float]:
+        """The places of examples with outliers, and the largest over the usual ones."""
+        wanted = {name: [half[name] for half in self.wanted] for name in self.heads}
+        places = np.concatenate(self.places)
+        ratios = np.ones(len(places))
+        for values in wanted.values():
+            largest = np.concatenate([np.abs(y).reshape(len(y), -1).max(1) for y in values])
+            usual = np.quantile(largest, _USUAL)
+            if usual:
+                ratios = np.maximum(ratios, largest / usual)
+        return np.unique(places[ratios > _FAR]), ratios.max()
 
     def _see_all(self) -> None:
         """Goes on with the ranges of all examples, which the next remedies are compared with."""
@@ -501,9 +543,10 @@ def _examples_at(joined: Sequence[Any], places: np.ndarray) -> tuple[Any, ...]:
 
 
 def _in_batches(examples: Batch, size: int) -> list[Batch]:
+    """Batches of one size: the last is filled with the first examples, which adds no range."""
     count = jax.tree.leaves(examples)[0].shape[0]
-    places = range(0, count, size)
-    return [jax.tree.map(lambda x, at=at: x[at : at + size], examples) for at in places]
+    places = np.arange(-(-count // size) * size) % count
+    return [_examples_at(examples, each) for each in places.reshape(-1, size)]
 
 
 def lowers_noise(
@@ -528,11 +571,15 @@ def lowers_noise(
 
 
 def _relative_noise(y: jax.Array, wanted: np.ndarray) -> np.ndarray:
-    """The noise of each example over the mean signal, in power; the noise itself without signal."""
+    """The noise of each example over its signal, or the usual signal if that is more, in power.
+
+    So an example of huge outputs counts as much as any other. Without signal it is the noise.
+    """
     axes = tuple(range(1, wanted.ndim))
     noise = np.sum(np.square(np.asarray(y, np.float64) - wanted), axes)
-    signal = np.sum(np.square(wanted)) / len(wanted)
-    return noise / signal if signal else noise
+    signals = np.sum(np.square(wanted), axes)
+    usual = float(np.median(signals)) or float(signals.mean())
+    return noise / np.maximum(signals, usual) if usual else noise
 
 
 def _decibels(noise: float) -> float:
