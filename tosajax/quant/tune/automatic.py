@@ -314,6 +314,7 @@ class _Search:
         ]
         self.ranges = RangeChoice(model, batches, params)
         self.joined, self.places, self.total = joined, places, total
+        self.counted = [np.ones(each.size, np.bool_) for each in places]  # in the noise
         self.size = jax.tree.leaves(rows(tensors, real[0]))[0].shape[0]  # its programs are compiled
         self.ranges_without = self._ranges_without_halves(np.arange(0))
         self.first = self.best = self._measured_unseen(_Candidate(model, params))
@@ -410,7 +411,7 @@ class _Search:
     def _leave_out_outliers(self) -> None:
         """Goes on without the examples whose outputs are far beyond those of others, if it helps.
 
-        They count in the noise as all others do.
+        They count in this decision as all others do.
         """
         begin = time.perf_counter()
         outliers, ratio = self._outliers()
@@ -424,6 +425,9 @@ class _Search:
         self.batches = self.ranges.batches
         candidate = self._measured_unseen(self.best._replace(params=self.ranges.own))
         is_kept = self._is_better(candidate)
+        if is_kept:
+            self.counted = [~np.isin(each, outliers) for each in self.places]
+            candidate = self._measured_unseen(candidate)
         counted = html.counted(outliers.size, "example")
         note = f"{counted} of {self.total}, with outputs {ratio:.0f} times as large as usual"
         self._add("without outliers", begin, candidate._replace(note=note), is_kept=is_kept)
@@ -455,7 +459,7 @@ class _Search:
         return best._replace(params=self.ranges.params(kinds), kinds=kinds)
 
     def _by_tensor(self, best: _Candidate) -> _Candidate:
-        inputs, wanted = self.halves[0], self._wanted_heads()
+        inputs, wanted = self._choosing()
         end = min(self.deadline, time.perf_counter() + _SHARE * self.budget.seconds)
         kinds = self.ranges_without[0].by_tensor(best.kinds, inputs, wanted, end)
         names = {*kinds, *best.kinds}
@@ -474,7 +478,7 @@ class _Search:
         return best._replace(params=gptq(best.model, best.params, self.batches))
 
     def _lifted(self, best: _Candidate) -> _Candidate:
-        inputs, wanted = self.halves[0], self._wanted_heads()
+        inputs, wanted = self._choosing()
         model, params, lifts = lift_some(
             best.model, best.params, inputs, wanted, self.budget.wide_macs, self.deadline
         )
@@ -483,9 +487,11 @@ class _Search:
 
     # Measures.
 
-    def _wanted_heads(self) -> dict[str, np.ndarray]:
-        """The heads of the float graph, for the examples that choose."""
-        return {name: self.wanted[0][name] for name in self.heads}
+    def _choosing(self) -> tuple[tuple[Any, ...], dict[str, np.ndarray]]:
+        """The examples that choose, and the heads of the float graph for them."""
+        places = np.flatnonzero(self.counted[0])
+        wanted = {name: self.wanted[0][name][places] for name in self.heads}
+        return _examples_at(self.halves[0], places), wanted
 
     def _measured_unseen(self, candidate: _Candidate) -> _Candidate:
         """Measured on each half with the ranges of all examples but that half.
@@ -515,9 +521,13 @@ class _Search:
         return [_decibels(noise.mean()) for noise in noises]
 
     def _noises(self, candidate: _Candidate, half: int, names: Sequence[str]) -> list[np.ndarray]:
-        """The noise of each example, of each tensor."""
-        values = self._run(candidate)(*self.halves[half])
-        return [_relative_noise(values[name], self.wanted[half][name]) for name in names]
+        """The noise of each example that counts, of each tensor."""
+        values, counted = self._run(candidate)(*self.halves[half]), self.counted[half]
+        wanted = self.wanted[half]
+        return [
+            _relative_noise(np.asarray(values[name])[counted], wanted[name][counted])
+            for name in names
+        ]
 
     def _predict(self, candidate: _Candidate) -> Predict:
         run, outputs = self._run(candidate), candidate.model.graph.outputs
@@ -542,7 +552,7 @@ def _examples_at(joined: Sequence[Any], places: np.ndarray) -> tuple[Any, ...]:
     return tuple(jax.tree.map(lambda x: x[places], joined))
 
 
-def _in_batches(examples: Batch, size: int) -> list[Batch]:
+def _in_batches(examples: Sequence[Any], size: int) -> list[Any]:
     """Batches of one size: the last is filled with the first examples, which adds no range."""
     count = jax.tree.leaves(examples)[0].shape[0]
     places = np.arange(-(-count // size) * size) % count
@@ -570,7 +580,7 @@ def lowers_noise(
     return bool((is_much or is_common) and after[1].mean() <= _WORSE * before[1].mean())
 
 
-def _relative_noise(y: jax.Array, wanted: np.ndarray) -> np.ndarray:
+def _relative_noise(y: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """The noise of each example over its signal, or the usual signal if that is more, in power.
 
     So an example of huge outputs counts as much as any other. Without signal it is the noise.
