@@ -57,7 +57,7 @@ _THINNED = (
 )
 _THINNING = 4
 _OF_OPERATORS = 2  # where each variant is an operator
-_MOST = 16
+_MOST = 12
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks choose

@@ -20,7 +20,7 @@ SCRIPTS = [
     pytest.param("mixed_precision.py", marks=pytest.mark.slow),
     "gru_hifi.py",
     "find_the_bad_layer.py",
-    "export_flax_cnn.py",
+    pytest.param("export_flax_cnn.py", marks=pytest.mark.slow),
     pytest.param("export_equinox_transformer.py", marks=pytest.mark.slow),
     pytest.param("export_keras_mobilenet.py", marks=pytest.mark.slow),
 ]

@@ -583,6 +583,7 @@ Sweep(deep, (np.ones((9, 9), np.float32), np.zeros(9, np.int32)), store="run.jso
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
 def test_an_interrupt_while_xla_compiles_does_not_crash_a_script(tmp_path):
     command = [sys.executable, "-c", INTERRUPTED]
