@@ -188,7 +188,7 @@ MUTANTS = [
         "quant/tune/test_automatic.py",
         {
             "_Search._outliers": [change(">", "<"), left("/", 0)],
-            "_Search._leave_out_outliers": [right("or")],
+            "_Search._leave_out_outliers": [right("or", 0)],
             "_relative_noise": [left("/", 0), unwrap("np.maximum")],
         },
     ),
@@ -200,6 +200,23 @@ MUTANTS = [
             "lowers_noise": [change("<", ">="), left("or"), right("or"), left("and")],
             "_Search._try": [change(">", "<")],
             "_Search._ranges_of": [condition("True")],
+        },
+    ),
+    *mutants(
+        "quant/outliers.py",
+        "quant/test_outliers.py",
+        {
+            "outliers": [change("<", ">"), change("<=", ">=")],
+            "_left_out": [
+                left("or", 0),
+                right("or", 0),
+                change("<", ">", 1),
+                unwrap("np.minimum"),
+                unwrap("np.maximum"),
+            ],
+            "without": [condition("False", 0), condition("False", 1)],
+            "warned_outliers": [left("-", 0)],
+            "sized_outputs": [left("and"), right("and")],
         },
     ),
     *mutants(

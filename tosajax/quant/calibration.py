@@ -32,6 +32,14 @@ from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.room import with_room
 from tosajax.quant.model.run import float_values
+from tosajax.quant.outliers import (
+    Sizes,
+    example_count,
+    sized_outputs,
+    sizes_of,
+    warned_outliers,
+    without,
+)
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.qparams import QParams
 from tosajax.quant.ranges.channels import along
@@ -347,8 +355,10 @@ def _observed_batches(
     bar: Progress,
     *,
     allow_nan: bool,
+    left_out: Sequence[Sequence[int]] | None = None,
 ) -> Observed:
     states, count, moments = initial_states(model), 0, _initial_moments(model)
+    sizes: list[Sizes] = []
     names = [source for source, _ in _sources(model)]
     is_computed = np.zeros(len(names), np.bool_)
     update, update_moments = jitted(model, updated_states), jitted(model, _updated_moments)
@@ -358,7 +368,13 @@ def _observed_batches(
     for batch in batches:
         where = f"batch {count}: "
         inputs = real_examples(tensors, as_inputs(batch), allow_nan=allow_nan, where=where)
+        if left_out is not None:
+            inputs = without(inputs, left_out[count])
+        if inputs is None:
+            count += 1
+            continue
         states, sight = update(states, params, *inputs)
+        sizes.append(sight.sizes)
         is_computed = sight.is_computed | is_computed
         _check_turns(names, sight, count)
         if not allow_nan:
@@ -376,6 +392,11 @@ def _observed_batches(
                 f"no example computes {name!r}: expected some that take its branch, or a turn of "
                 "its loop"
             )
+    if left_out is None:
+        can_repeat = isinstance(batches, list | tuple)
+        if found := warned_outliers(model, sizes, can_repeat=can_repeat):
+            options = {"allow_nan": allow_nan, "left_out": found}
+            return _observed_batches(model, values, batches, bar, **options)
     return Observed(values, states, moments)
 
 
@@ -398,11 +419,13 @@ class Sight(NamedTuple):
       is_computed: not in a branch that no example takes, nor in a loop without turns.
       is_nan: it is computed, and NaN throughout.
       is_cut: a loop takes more turns than are known to be the most.
+      sizes: of the outputs `sized_outputs`, by example.
     """
 
     is_computed: jax.Array
     is_nan: jax.Array
     is_cut: jax.Array
+    sizes: Sizes
 
 
 def updated_states(
@@ -420,7 +443,10 @@ def updated_states(
     relevances = {name: r for _, name in sources if (r := scaled[name].relevance) is not None}
     names = [source for source, _ in sources]
     names += [name for relevance in relevances.values() for name in relevance.reads]
+    sized = sized_outputs(model)
+    names += sized
     values, records = float_values(model, params, list(dict.fromkeys(names)), *inputs)
+    sizes = sizes_of([values[name] for name in sized], example_count(model, inputs))
     yes, sights = jnp.bool_(True), []
     for source, name in sources:
         is_computed, is_cut = yes, ~yes
@@ -437,10 +463,10 @@ def updated_states(
         states[name] = observer_of(model, name).update(states[name], relevant)
         # A SELECT may leave out some NaN, as logarithms of negative numbers.
         is_nan = jnp.isnan(y).all() & bool(y.size) & is_computed
-        sights.append(Sight(is_computed, is_nan, is_cut))
+        sights.append((is_computed, is_nan, is_cut))
     if not sights:
-        return states, Sight(*[jnp.zeros(0, jnp.bool_)] * 3)
-    return states, jax.tree.map(lambda *each: jnp.stack(each), *sights)
+        return states, Sight(*[jnp.zeros(0, jnp.bool_)] * 3, sizes)
+    return states, Sight(*(jnp.stack(each) for each in zip(*sights, strict=True)), sizes)
 
 
 def _initial_moments(model: PreparedModel) -> dict[str, Moments]:
