@@ -105,7 +105,7 @@ def example_count(model: QModel, inputs: Sequence[Any]) -> int:
     if not leaves or model.float_graph is None:
         return 1
     count = jax.tree.leaves(rows(model.float_graph.input_tensors, inputs))[0].shape[0]
-    return count if count == leaves[0].shape[0] else 1
+    return count if all(leaf.shape[:1] == (count,) for leaf in leaves) else 1
 
 
 def without(inputs: tuple[Any, ...], left_out: Sequence[int]) -> tuple[Any, ...] | None:
