@@ -73,10 +73,10 @@ def calibrate(
     warning; where batches are an iterator, there is the warning alone.
 
     Masks (-inf, or magnitudes from 1e9 on, in constants of SELECT and ADD) are in no range, and
-    their integers are an end of it. The range of logits holds those down to ln(512 n) below the greatest of their row of n elements (ln(131072 n) in INT16),
-    so that a softmax leaves out the others; that of a term of theirs as much as moves them there;
-    that of an inverse norm no rows of zeros. What functions alone read (a sigmoid, a GELU) has the
-    range in which these change.
+    their integers are an end of it. The range of logits holds those down to ln(512 n) below the
+    greatest of their row of n elements (ln(131072 n) in INT16), so that a softmax leaves out the
+    others; that of a term of theirs as much as moves them there; that of an inverse norm no rows of
+    zeros. What functions alone read (a sigmoid, a GELU) has the range in which these change.
 
     Args:
       model: the model, from `prepare`.
