@@ -20,7 +20,7 @@ def left_out(largest: Sequence[float], power: Sequence[float] | None = None, lev
     """Of examples whose mean square is a tenth of the largest square, where it is not given."""
     large = np.array([largest])
     squares = 0.1 * large**2 if power is None else np.array([power])
-    return sorted(outliers(Sizes(large, squares), [levels]))  # type: ignore[arg-type]
+    return sorted(outliers(Sizes(large, squares), [levels]))
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_a_rare_example_with_something_stays():
 def test_each_output_has_its_own():
     largest = np.ones((2, 12))
     largest[0, 3], largest[1, 3], largest[1, 7] = 200, 390, 400
-    found = outliers(Sizes(largest, largest**2), [INT8, INT8])  # type: ignore[arg-type]
+    found = outliers(Sizes(largest, largest**2), [INT8, INT8])
     assert found == {3: (1, 390.0), 7: (1, 400.0)}
     largest[0, 3:6], largest[1, 3:9] = 400, [1, 1, 1, 400, 400, 400]
-    assert outliers(Sizes(largest, largest**2), [INT8, INT8]) == {}  # type: ignore[arg-type]
+    assert outliers(Sizes(largest, largest**2), [INT8, INT8]) == {}
 
 
 def test_sizes_are_of_finite_numbers():

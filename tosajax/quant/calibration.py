@@ -468,8 +468,10 @@ def updated_states(
         is_nan = jnp.isnan(y).all() & bool(y.size) & is_computed
         sights.append((is_computed, is_nan, is_cut))
     if not sights:
-        return states, Sight(*[jnp.zeros(0, jnp.bool_)] * 3, sizes)
-    return states, Sight(*(jnp.stack(each) for each in zip(*sights, strict=True)), sizes)
+        none = jnp.zeros(0, jnp.bool_)
+        return states, Sight(none, none, none, sizes)
+    is_computed, is_nan, is_cut = (jnp.stack(each) for each in zip(*sights, strict=True))
+    return states, Sight(is_computed, is_nan, is_cut, sizes)
 
 
 def _initial_moments(model: PreparedModel) -> dict[str, Moments]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax.quant.model.batches import rows
-from tosajax.quant.qmodel import QModel
+from tosajax.quant.qmodel import PreparedModel, QModel
 
 _FEW = 8  # examples, of which none is known to be unusual
 _MOST = 0.25  # of the examples may be outliers
@@ -32,8 +32,8 @@ class Sizes(NamedTuple):
       power: the mean square.
     """
 
-    largest: jax.Array
-    power: jax.Array
+    largest: jax.Array | np.ndarray
+    power: jax.Array | np.ndarray
 
 
 def sizes_of(outputs: Sequence[jax.Array], count: int) -> Sizes:
@@ -88,7 +88,7 @@ def _left_out(largest: np.ndarray, power: np.ndarray, levels: int) -> list[int]:
 
 def sized_outputs(model: QModel) -> list[str]:
     """The outputs of the float graph that become integers of 8 or fewer bits."""
-    if not model.plan.is_integer or model.float_graph is None:
+    if not isinstance(model, PreparedModel) or not model.plan.is_integer:
         return []
     names = [name for name in dict.fromkeys(model.float_graph.outputs) if name in model.owners]
     return [n for n in names if _bits(model, n) <= 8 and not _spec(model, n).observer.is_fixed]
@@ -99,10 +99,10 @@ def levels_of(model: QModel) -> list[int]:
     return [2 ** int(_bits(model, name)) - 1 for name in sized_outputs(model)]
 
 
-def example_count(model: QModel, inputs: Sequence[Any]) -> int:
+def example_count(model: PreparedModel, inputs: Sequence[Any]) -> int:
     """The examples on the first axis of the inputs of a float graph; 1 where there is none."""
     leaves = jax.tree.leaves(list(inputs))
-    if not leaves or model.float_graph is None:
+    if not leaves:
         return 1
     count = jax.tree.leaves(rows(model.float_graph.input_tensors, inputs))[0].shape[0]
     return count if all(leaf.shape[:1] == (count,) for leaf in leaves) else 1
