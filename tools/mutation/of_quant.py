@@ -187,7 +187,7 @@ MUTANTS = [
         "quant/tune/automatic.py",
         "quant/tune/test_automatic.py",
         {
-            "_Search._outliers": [change(">", "<"), left("/", 0)],
+            "_Search._outliers": [change(">", "<", 0), left("/", 0), left("and")],
             "_Search._leave_out_outliers": [right("or", 0)],
             "_relative_noise": [left("/", 0), unwrap("np.maximum")],
         },

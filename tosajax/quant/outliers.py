@@ -19,7 +19,7 @@ from tosajax.quant.qmodel import PreparedModel, QModel
 
 _FEW = 8  # examples, of which none is known to be unusual
 _MOST = 0.25  # of the examples may be outliers
-_BOUND = 1.0  # of probabilities and the like, whose rare large ones matter
+BOUND = 1.0  # of probabilities and the like, whose rare large ones matter
 _UNUSABLE = 0.5  # of the usual signal, the noise that leaves nothing of it
 _GAIN = 0.5  # of the noise that all examples leave, which the others leave at most
 
@@ -72,7 +72,7 @@ def outliers(sizes: Sizes, levels: Sequence[int]) -> dict[int, tuple[int, float]
 def _left_out(largest: np.ndarray, power: np.ndarray, levels: int) -> list[int]:
     """The examples that an output's range leaves out for the least noise of all examples."""
     usual = float(np.median(power))
-    if largest.size < _FEW or not usual or largest.max() <= _BOUND:
+    if largest.size < _FEW or not usual or largest.max() <= BOUND:
         return []
     if (2 * float(largest.max()) / levels) ** 2 / 12 < _UNUSABLE * usual:
         return []

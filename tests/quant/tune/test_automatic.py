@@ -166,6 +166,15 @@ def test_examples_far_beyond_others_are_left_out():
     assert np.square(outputs[0] - outputs[1]).sum() < 0.1 * np.square(outputs[1]).sum()
 
 
+def test_rare_large_probabilities_are_no_outliers():
+    def small(x: jax.Array) -> jax.Array:
+        return _linear(x) * np.float32(1e-4)
+
+    budget = tq.Budget(seconds=1)
+    found = tq.auto(small, _with_outliers(3, 8), example_args=[examples()[0]], budget=budget)
+    assert "without outliers" not in [remedy.name for remedy in found.remedies]
+
+
 @pytest.mark.slow
 def test_examples_of_which_many_are_large_stay():
     places = [3, 4, 8, 9, 12]

@@ -25,6 +25,7 @@ from tosajax.quant.model.parts import heads
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.run import computed_constants, exact_of_constants
+from tosajax.quant.outliers import BOUND
 from tosajax.quant.preparation import prepare
 from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.spec import Rule
@@ -452,7 +453,7 @@ class _Search:
         for values in wanted.values():
             largest = np.concatenate([np.abs(y).reshape(len(y), -1).max(1) for y in values])
             usual = np.quantile(largest, _USUAL)
-            if usual:
+            if usual and largest.max() > BOUND:
                 ratios = np.maximum(ratios, largest / usual)
         return np.unique(places[ratios > _FAR]), ratios.max()
 
