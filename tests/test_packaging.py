@@ -238,3 +238,14 @@ def test_xla_passes_that_are_disabled_exist(name):
     lowered = jax.jit(program).lower(jnp.ones(8, jnp.float32))
     assert has_run(lowered.compile({**options, "xla_disable_hlo_passes": others}).as_text())
     assert not has_run(lowered.compile(options).as_text())
+
+
+def test_nothing_else_is_in_the_root():
+    """What a snippet or an example writes where it runs is easily committed with the rest."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--", ":(glob)*"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listing.returncode:
+        pytest.skip("not a checkout of git")
+    pages = {"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "NOTICE", "README.md"}
+    assert set(listing.stdout.split()) == {*pages, ".gitignore", "pyproject.toml"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tosajax import quant as tq
-from tosajax.quant.outliers import Sizes, outliers, sizes_of
+from tosajax.quant.outliers import Sizes, outliers, sizes_of, times_usual
 
 INT8, INT4 = 255, 15
 
@@ -57,6 +57,22 @@ def test_each_output_has_its_own():
     assert found == {3: (1, 390.0), 7: (1, 400.0)}
     largest[0, 3:6], largest[1, 3:9] = 400, [1, 1, 1, 400, 400, 400]
     assert outliers(Sizes(largest, largest**2), [INT8, INT8]) == {}
+
+
+@pytest.mark.parametrize(
+    ("largest", "wanted"),
+    [
+        ([[2.0, 2, 2, 2, 2, 20]], [1, 1, 1, 1, 1, 10]),
+        ([[0.1] * 5 + [1.0]], [1] * 6),  # within [-1, 1]
+        ([[0.0] * 5 + [9.0]], [1] * 6),  # usually nothing
+        ([[2.0] * 6, [3.0] * 5 + [6.0]], [1, 1, 1, 1, 1, 2]),
+        ([[2.0, 2, 2, 20, 20, 20]], [1] * 6),  # usual
+        (np.zeros((0, 6)), [1] * 6),
+    ],
+)
+def test_times_as_large_as_usual(largest, wanted):
+    sizes = Sizes(np.array(largest), np.array(largest))
+    np.testing.assert_allclose(np.maximum(times_usual(sizes), 1), wanted)
 
 
 def test_sizes_are_of_finite_numbers():

@@ -376,7 +376,8 @@ def test_what_is_told_of_an_operator():
     selecting = {"CLAMP", "GATHER", "IDENTITY", "MAX_POOL2D", "REDUCE_MAX", "REDUCE_MIN"}
     assert told["keeps_scale"] == data_layout | selecting
     assert told["keeps_order"] == {"CONCAT", "IDENTITY", "PAD", "RESHAPE", "SLICE", "TILE"}
-    assert told["is_homogeneous"] == {"AVG_POOL2D", "MAX_POOL2D", "RESIZE"}
+    elementwise = {"ABS", "ADD", "IDENTITY", "MAXIMUM", "MINIMUM", "NEGATE", "SUB"}
+    assert told["is_homogeneous"] == elementwise | {"AVG_POOL2D", "MAX_POOL2D", "RESIZE"}
     convolutions = {"CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D"}
     assert told["is_product"] == {"MATMUL", "MATMUL_T", *convolutions}
     of_images = {"AVG_POOL2D", "MAX_POOL2D", "RESIZE", "FFT2D", "RFFT2D", "GATHER", "SCATTER"}

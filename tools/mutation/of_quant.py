@@ -187,7 +187,7 @@ MUTANTS = [
         "quant/tune/automatic.py",
         "quant/tune/test_automatic.py",
         {
-            "_Search._outliers": [change(">", "<", 0), left("/", 0), left("and")],
+            "_Search._outliers": [change(">", "<")],
             "_Search._leave_out_outliers": [right("or", 0)],
             "_relative_noise": [left("/", 0), unwrap("np.maximum")],
         },
@@ -214,6 +214,7 @@ MUTANTS = [
                 unwrap("np.minimum"),
                 unwrap("np.maximum"),
             ],
+            "times_usual": [left("&"), right("&"), left("/"), change(">", "<", 1)],
             "without": [condition("False", 0), condition("False", 1)],
             "warned_outliers": [left("-", 0)],
             "sized_outputs": [left("and"), right("and")],

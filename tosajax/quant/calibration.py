@@ -371,19 +371,18 @@ def _observed_batches(
     for batch in batches:
         where = f"batch {count}: "
         inputs = real_examples(tensors, as_inputs(batch), allow_nan=allow_nan, where=where)
-        if left_out is not None:
-            inputs = without(inputs, left_out[count])
-        if inputs is None:
+        kept = inputs if left_out is None else without(inputs, left_out[count])
+        if kept is None:
             count += 1
             continue
-        states, sight = update(states, params, *inputs)
+        states, sight = update(states, params, *kept)
         sizes.append(sight.sizes)
         is_computed = sight.is_computed | is_computed
         _check_turns(names, sight, count)
         if not allow_nan:
             _check_computed(names, sight, count)
         if moments:
-            moments = update_moments(moments, params, *inputs)
+            moments = update_moments(moments, params, *kept)
         count += 1
         bar.step("calibrating")
         bar.update()
@@ -398,8 +397,10 @@ def _observed_batches(
     if left_out is None:
         can_repeat = isinstance(batches, list | tuple)
         if found := warned_outliers(model, sizes, can_repeat=can_repeat):
+            bar.step("calibrating again")
+            silent = Progress(None, False)
             options = {"allow_nan": allow_nan, "left_out": found}
-            return _observed_batches(model, values, batches, bar, **options)
+            return _observed_batches(model, values, batches, silent, **options)
     return Observed(values, states, moments)
 
 

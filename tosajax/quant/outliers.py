@@ -19,7 +19,8 @@ from tosajax.quant.qmodel import PreparedModel, QModel
 
 _FEW = 8  # examples, of which none is known to be unusual
 _MOST = 0.25  # of the examples may be outliers
-BOUND = 1.0  # of probabilities and the like, whose rare large ones matter
+_USUAL = 0.75  # of the examples are most of them
+_BOUND = 1.0  # of probabilities and the like, whose rare large ones matter
 _UNUSABLE = 0.5  # of the usual signal, the noise that leaves nothing of it
 _GAIN = 0.5  # of the noise that all examples leave, which the others leave at most
 
@@ -72,7 +73,7 @@ def outliers(sizes: Sizes, levels: Sequence[int]) -> dict[int, tuple[int, float]
 def _left_out(largest: np.ndarray, power: np.ndarray, levels: int) -> list[int]:
     """The examples that an output's range leaves out for the least noise of all examples."""
     usual = float(np.median(power))
-    if largest.size < _FEW or not usual or largest.max() <= BOUND:
+    if largest.size < _FEW or not usual or largest.max() <= _BOUND:
         return []
     if (2 * float(largest.max()) / levels) ** 2 / 12 < _UNUSABLE * usual:
         return []
@@ -84,6 +85,19 @@ def _left_out(largest: np.ndarray, power: np.ndarray, levels: int) -> list[int]:
         noises.append(count + rounded.sum())
     least = int(np.argmin(noises))
     return order[:least].tolist() if noises[least] < _GAIN * noises[0] else []
+
+
+def times_usual(sizes: Sizes) -> np.ndarray:
+    """How many times as large as usual each example is, in the output where it is most.
+
+    As usual is what most examples have at most. Outputs within [-1, 1] have no outliers, as theirs
+    are rare probabilities and the like, which matter.
+    """
+    largest = np.asarray(sizes.largest)
+    usual = np.quantile(largest, _USUAL, axis=1, keepdims=True)
+    counts = (usual > 0) & (largest.max(1, keepdims=True) > _BOUND)
+    ratios = np.where(counts, largest / np.where(usual > 0, usual, 1), 1)
+    return ratios.max(0, initial=1)
 
 
 def sized_outputs(model: QModel) -> list[str]:

@@ -55,6 +55,7 @@ IDENTITY = Operator(
         ("EXT-INT16", "48-bit", "INT48"),
         ("EXT-INT4", "4-bit", "INT4"),
     ),
+    is_homogeneous=True,
     keeps_scale=True,
 )
 

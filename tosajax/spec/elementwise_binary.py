@@ -65,6 +65,7 @@ ADD = Operator(
     number=15,
     instruction=14,
     is_elementwise=True,
+    is_homogeneous=True,
     accuracy=Accuracy("ULP", ulps=0.5, suite_bf16=1.0),
     arguments=_OF_TWO,
     types=_NUMBERS_OF_BOTH_PROFILES,
@@ -195,6 +196,7 @@ MAXIMUM = Operator(
     number=26,
     instruction=25,
     is_elementwise=True,
+    is_homogeneous=True,
     arguments=_OF_TWO_WITH_NAN,
     types=_NUMBERS,
 )
@@ -206,6 +208,7 @@ MINIMUM = Operator(
     number=27,
     instruction=26,
     is_elementwise=True,
+    is_homogeneous=True,
     arguments=_OF_TWO_WITH_NAN,
     types=_NUMBERS,
 )
@@ -260,6 +263,7 @@ SUB = Operator(
     number=30,
     instruction=29,
     is_elementwise=True,
+    is_homogeneous=True,
     accuracy=Accuracy("ULP", ulps=0.5, suite_bf16=1.0),
     arguments=_OF_TWO,
     types=_NUMBERS_OF_BOTH_PROFILES,

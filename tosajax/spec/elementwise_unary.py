@@ -22,6 +22,7 @@ ABS = Operator(
     number=32,
     instruction=31,
     is_elementwise=True,
+    is_homogeneous=True,
     arguments=_OF_ONE,
     types=rows(
         "in_out_t",
@@ -144,6 +145,7 @@ NEGATE = Operator(
     number=41,
     instruction=40,
     is_elementwise=True,
+    is_homogeneous=True,
     arguments=(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         constant("input1_zp", "in_out_t", "[1]"),

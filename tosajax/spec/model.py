@@ -175,7 +175,7 @@ class Operator:
     is_elementwise: bool = False  # each result element depends on the elements at its index
     moves: bool = False  # elements of the result are elements of the inputs, at other indices
     is_product: bool = False  # sums products of its first and second input
-    is_homogeneous: bool = False  # positive factors on an image's channels scale the result equally
+    is_homogeneous: bool = False  # positive factors on channels of all inputs scale the result
     is_function: bool = True  # the specification determines the results from the inputs
     is_signless: bool = False  # the bits are the same for unsigned and signed integers
     keeps_scale: bool = False  # the result's integers have the scale of the first input

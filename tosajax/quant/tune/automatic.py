@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tosajax import html
 from tosajax.arguments.types import check_type
-from tosajax.atomic import write_json, write_text
 from tosajax.graph import Graph
 from tosajax.progress import Progress
 from tosajax.quant.calibration import calibrate, real_batches
@@ -25,7 +24,7 @@ from tosajax.quant.model.parts import heads
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.run import computed_constants, exact_of_constants
-from tosajax.quant.outliers import BOUND
+from tosajax.quant.outliers import sizes_of, times_usual
 from tosajax.quant.preparation import prepare
 from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.spec import Rule
@@ -34,6 +33,7 @@ from tosajax.quant.tune.equalization import equalize, smooth
 from tosajax.quant.tune.gptq import gptq
 from tosajax.quant.tune.lifts import Lifts, lift_some
 from tosajax.quant.tune.range_choice import Kinds, RangeChoice
+from tosajax.quant.tune.remedies import Auto, Remedy
 from tosajax.report import UnsupportedError
 
 _MOST_EXAMPLES = 32  # that one run measures
@@ -42,7 +42,6 @@ _GAIN = 0.01  # of the noise that a remedy must remove at least, to be worth kee
 # gains a lot has one of them, and two that gain the same have 1.5.
 _ERRORS = 1.7
 _FAR = 8  # times the largest outputs of most examples, those of an outlier
-_USUAL = 0.75  # of the examples are most of them
 _SHARE = 0.2  # of the time, which may go to the choice of ranges by tensor
 _WORSE = 1.05  # of the noise on held-back examples, which are few
 
@@ -78,128 +77,6 @@ class Budget:
             raise ValueError(f"seconds is {self.seconds}, expected a positive number")
         if not 0 <= self.wide_macs <= 1:
             raise ValueError(f"wide_macs is {self.wide_macs}, expected a number in [0, 1]")
-
-
-@dataclasses.dataclass(frozen=True)
-class Remedy:
-    """One remedy that `auto` tried.
-
-    Args:
-      name: what was done.
-      seconds: that it took.
-      sqnr: signal to quantization noise with it, in dB, on examples that it was chosen by, of which
-        each counts alike; of the outputs, before a final softmax or other elementwise functions.
-        Ranges are measured on each half of the examples with those of all others; "all examples
-        seen" is what was chosen, with the ranges of all.
-      held_back: the same on other examples.
-      score: the user's metric; None without one.
-      is_kept: whether the result has it.
-      note: details, as how many tensors changed; or the error that it raised.
-
-    Example:
-      >>> from tosajax import quant
-      >>> quant.Remedy("equalize", 2.5, sqnr=31.2, held_back=30.8, score=None, is_kept=True).name
-      'equalize'
-    """
-
-    name: str
-    seconds: float
-    sqnr: float
-    held_back: float
-    score: float | None
-    is_kept: bool
-    note: str = ""
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class Auto:
-    """The result of `auto`.
-
-    Args:
-      model: the model; with `params` it can be trained, reported on and tuned further.
-      params: its parameters.
-      graph: the frozen graph, to save and to ship.
-      remedies: all that was tried, the defaults first.
-      outputs: the SQNR of each output in dB on held-back examples: by defaults, and now.
-      lifted: the tensors in INT16 where the rules ask for INT8.
-      wide_macs: the share of multiply-accumulates that read them.
-      left: tensors whose lift to INT16 would still help most, with the SQNR that it would give.
-
-    Example:
-      >>> import numpy as np
-      >>> from tosajax import quant
-      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1], [2, 0.5]])
-      >>> result = quant.auto(lambda x: x @ w, [example], example_args=[example])
-      >>> result.remedies[0].name, result.lifted
-      ('defaults', ())
-    """
-
-    model: PreparedModel
-    params: Params
-    graph: Graph
-    remedies: tuple[Remedy, ...]
-    outputs: dict[str, tuple[float, float]]
-    lifted: tuple[str, ...] = ()
-    wide_macs: float = 0.0
-    left: dict[str, float] = dataclasses.field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return f"Auto({', '.join(f'{label} {value}' for label, value in self.summary())})"
-
-    def __str__(self) -> str:
-        """The result, the remedies in the order of trial, the outputs, and what is left."""
-        lines = [repr(self), f"{'remedy':28} {'seconds':>8} {'SQNR':>7} {'held back':>10}  kept"]
-        for r in self.remedies:
-            score = "" if r.score is None else f"  {r.score:.6g}"
-            lines.append(
-                f"{r.name:28} {r.seconds:8.1f} {r.sqnr:7.2f} {r.held_back:10.2f}  "
-                f"{'yes' if r.is_kept else 'no':4}{score}  {r.note}".rstrip()
-            )
-        for name, (before, after) in self.outputs.items():
-            lines.append(f"output {name}: {before:.2f} dB by defaults, {after:.2f} dB now")
-        lines += [f"lifted to INT16: {name}" for name in self.lifted]
-        lines += [f"left: {name} in INT16 would give {db:.2f} dB" for name, db in self.left.items()]
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        head = [field.name.replace("_", " ") for field in dataclasses.fields(Remedy)]
-        rows = [list(dataclasses.astuple(remedy)) for remedy in self.remedies]
-        return html.box("Auto", self.summary(), head, rows, noun="remedy", named_by=0)
-
-    def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Writes all but the model, its parameters and the graph as JSON, atomically.
-
-        Infinities, which JSON lacks, are the strings "inf" and "-inf".
-        """
-        parts = ("remedies", "outputs", "lifted", "wide_macs", "left")
-        content = {name: getattr(self, name) for name in parts}
-        remedies = [dataclasses.asdict(remedy) for remedy in self.remedies]
-        write_json(path, {**content, "remedies": remedies})
-
-    def to_html(self, path: str | os.PathLike[str], *, command: str | None = None) -> None:
-        """Writes an HTML page with a chart and all remedies, atomically.
-
-        Args:
-          path: the path of the file.
-          command: the command that made the result, for the page's footer.
-
-        Raises:
-          ImportError: matplotlib, which the chart needs, is not installed.
-          OSError: the file cannot be written.
-        """
-        from tosajax.viz.automatic import auto_page
-
-        write_text(path, auto_page(self, command))
-
-    def summary(self) -> list[tuple[str, str]]:
-        """What was gained, lifted and spent: pairs of a word and a text."""
-        before, after = np.mean(list(self.outputs.values()), axis=0)
-        seconds = sum(remedy.seconds for remedy in self.remedies)
-        return [
-            ("SQNR", f"{before:.2f} to {after:.2f} dB, the mean of outputs on held-back examples"),
-            ("lifted", f"{html.counted(len(self.lifted), 'tensor')}, {self.wide_macs:.1%} of MACs"),
-            ("seconds", f"{seconds:.0f}"),
-        ]
 
 
 def auto(
@@ -447,14 +324,9 @@ class _Search:
 
     def _outliers(self) -> tuple[np.ndarray, float]:
         """The places of examples with outliers, and the largest over the usual ones."""
-        wanted = {name: [half[name] for half in self.wanted] for name in self.heads}
         places = np.concatenate(self.places)
-        ratios = np.ones(len(places))
-        for values in wanted.values():
-            largest = np.concatenate([np.abs(y).reshape(len(y), -1).max(1) for y in values])
-            usual = np.quantile(largest, _USUAL)
-            if usual and largest.max() > BOUND:
-                ratios = np.maximum(ratios, largest / usual)
+        outputs = [np.concatenate([half[name] for half in self.wanted]) for name in self.heads]
+        ratios = times_usual(sizes_of([jnp.asarray(y, jnp.float32) for y in outputs], len(places)))
         return np.unique(places[ratios > _FAR]), ratios.max()
 
     def _see_all(self) -> None:

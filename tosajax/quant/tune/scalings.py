@@ -15,10 +15,6 @@ from tosajax.graph import Graph, Node, Tensor
 from tosajax.quant.ranges.channels import along
 
 _LARGEST = float(np.finfo(np.float32).max)
-_COMPARISONS = ("GREATER", "GREATER_EQUAL", "EQUAL")
-_SAME = ("ABS", "IDENTITY", "NEGATE")
-_MOVES = ("CONCAT", "RESHAPE", "REVERSE", "SLICE", "TRANSPOSE")
-_JOINED = ("ADD", "SUB", "MAXIMUM", "MINIMUM")
 
 
 class Constant(NamedTuple):
@@ -203,27 +199,25 @@ class _Channels:
 
     def _followed(self, node: Node) -> np.ndarray | None:
         """The numbers of a node's output; None where nothing can be scaled."""
-        op, inputs = node.op, node.inputs
-        if spec.OPERATORS[op].is_product:
+        op, inputs, operator = node.op, node.inputs, spec.OPERATORS[node.op]
+        if operator.is_product:
             return self._product(node)
         if op == "MUL":
             return self._mul(node)
-        if op in _JOINED:
-            return self._joined(node)
-        if op in _COMPARISONS and self._is_zero(inputs[1]):
+        if operator.chapter == "comparison" and self._is_zero(inputs[1]):
             return np.zeros((1,) * len(self._shape(node.outputs[0])), np.int64)
         if op == "SELECT":
             return self._joined_all(inputs[1:])
-        if op in _SAME or (op == "CLAMP" and _is_relu(node)):
+        if op == "CLAMP" and _is_relu(node):
             return self._of(inputs[0])
-        if op == "PAD":
-            return self._pad(node)
-        if op in _MOVES:
+        if operator.moves:
             return self._moved(node)
-        if spec.OPERATORS[op].is_homogeneous:
+        if not operator.is_homogeneous:
+            return None
+        if operator.has_batch:  # of images
             row = self._last_axis(inputs[0])
             return None if row is None else row.reshape((1, 1, 1, -1))
-        return None
+        return self._joined(node)
 
     def _joined_all(self, names: Iterable[str]) -> np.ndarray | None:
         """One number for elements that meet; zeros suit any channel."""
@@ -235,15 +229,17 @@ class _Channels:
         return each[0] + sum(0 * numbers for numbers in each)
 
     def _joined(self, node: Node) -> np.ndarray | None:
-        """Sums and maxima, of two tensors or of one and a constant."""
-        first, second = node.inputs
+        """The tensors that an operator by element joins, or one and a constant."""
         constants = [n for n in node.inputs if self._is_constant(n) and not self._is_zero(n)]
         if not constants:
             return self._joined_all(node.inputs)
-        (name,) = constants[:1]
-        numbers, shape = self._of(second if name == first else first), self._shape(node.outputs[0])
+        others = [n for n in node.inputs if n not in constants]
+        if node.op not in ("ADD", "SUB") or len(others) != 1:
+            return None
+        (name,) = constants
+        numbers, shape = self._of(others[0]), self._shape(node.outputs[0])
         constant = self._along(name, np.broadcast_to(numbers, _common(numbers.shape, shape)))
-        if node.op not in ("ADD", "SUB") or constant is None:
+        if constant is None:
             return None
         self._biases.append(constant)
         return numbers
@@ -338,6 +334,10 @@ class _Channels:
     def _moved(self, node: Node) -> np.ndarray | None:
         shape = self._shape(node.outputs[0])
         numbers = self._of(node.inputs[0])
+        if node.op == "PAD":
+            return self._pad(node)
+        if node.op == "CONCAT":
+            return self._concatenated(node)
         if node.op == "TRANSPOSE":
             return numbers.transpose(node.attributes["perms"])
         if node.op == "REVERSE":
@@ -348,16 +348,18 @@ class _Channels:
             if row is not None and own[-1:] == shape[-1:] != ():
                 return row.reshape((1,) * (len(shape) - 1) + (-1,))
             return _compact(np.broadcast_to(numbers, own).reshape(shape))
-        if node.op == "SLICE":
-            start, size = (self._tensor(name).values for name in node.inputs[1:])
-            if start is None or size is None:
-                return None
-            parts = [
-                slice(None) if count == 1 else slice(int(at), int(at + n))
-                for count, at, n in zip(numbers.shape, start, size, strict=True)
-            ]
-            return numbers[tuple(parts)]
-        return self._concatenated(node)
+        return self._part(node) if node.op == "SLICE" else None
+
+    def _part(self, node: Node) -> np.ndarray | None:
+        numbers = self._of(node.inputs[0])
+        start, size = (self._tensor(name).values for name in node.inputs[1:])
+        if start is None or size is None:
+            return None
+        parts = [
+            slice(None) if count == 1 else slice(int(at), int(at + n))
+            for count, at, n in zip(numbers.shape, start, size, strict=True)
+        ]
+        return numbers[tuple(parts)]
 
     def _concatenated(self, node: Node) -> np.ndarray | None:
         axis = node.attributes["axis"]
