@@ -49,6 +49,11 @@ def make(network: Network, cache: Path, count: int = COUNT) -> np.ndarray:
     return _KINDS[network.inputs](rng, shape, count)
 
 
+def _photos(rng: np.random.Generator, shape: Sequence[int], count: int) -> np.ndarray:
+    """Crops of photographs in [0, 1], half of them of an astronaut."""
+    return np.stack([_crop(rng, shape[0], shape[1]) for _ in range(count)]).astype(np.float32)
+
+
 def _faces(rng: np.random.Generator, shape: Sequence[int], count: int) -> np.ndarray:
     """Faces in [0, 1]: half of them an astronaut's, shifted and scaled; the others small in LFW."""
     from skimage import data
@@ -214,6 +219,7 @@ def _channels_first(images: np.ndarray) -> np.ndarray:
 
 
 _KINDS: dict[str, Callable[[np.random.Generator, Sequence[int], int], np.ndarray]] = {
+    "photos": _photos,
     "faces": _faces,
     "eyes": _eyes,
     "lines": _lines,

@@ -92,7 +92,7 @@ NETWORKS = {
         "pose_landmark/pose_landmark_full", "persons", 256, tasks.landmarks(5, 256)
     ),
     "selfie_segmentation": _mediapipe(
-        "selfie_segmentation/selfie_segmentation", "persons", 256, tasks.mask(0.5)
+        "selfie_segmentation/selfie_segmentation", "photos", 256, tasks.mask(0.5)
     ),
 }
 
