@@ -11,6 +11,7 @@ import pytest
 import tosajax
 from tosajax import Builder, DType, Graph, quant
 from tosajax.cli import main
+from tosajax.compare import compare
 from tosajax.graph.quantization import dequantize, quantize
 
 SHAPE = (1, 4, 4, 2)
@@ -94,3 +95,28 @@ def test_lifted_graphs_keep_those_of_their_ends(calibrated):
     assert dict(again.quantization) == ends
     plain, params = quant.lift(dataclasses.replace(frozen, quantization={}))
     assert plain.freeze(params).quantization == {}
+
+
+def test_scales_of_channels_travel(calibrated, tmp_path):
+    """The input of a depthwise convolution has one for each, in files and in comparisons."""
+    model, params, frozen, images = calibrated
+    own = frozen.quantization["conv"]
+    assert own.axes == (3,)
+    assert len(set(own.scale)) > 1
+    tosajax.save(frozen, tmp_path / "int8.tosa")
+    loaded = tosajax.load(tmp_path / "int8.tosa")
+    assert loaded.quantization["conv"] == own
+    rows = compare(loaded, model.float_graph, images, local=True).rows
+    by_name = {row.tensor: row for row in rows}
+    # The floats are computed from the image as the integers have it.
+    (image,), known = frozen.input_tensors, frozen.quantization["image"]
+    real = dequantize(quantize(images, image, known), image, known)
+    watched = model.with_outputs("conv")
+    (conv,), (wanted,) = (watched.apply(params, real, mode=m) for m in ("exact", "float"))
+    noise = float(np.sum(np.square(conv - wanted)))
+    expected = 10 * np.log10(float(np.sum(np.square(wanted))) / noise)
+    np.testing.assert_allclose(by_name["conv"].total.sqnr, expected, rtol=1e-4)
+    # An integer is off by a step at most, beside its own float operator.
+    assert by_name["conv"].local.max_error <= 1
+    assert by_name["out"].local.max_error <= 1
+    assert 0 <= by_name["conv"].total.clipped_a < 0.05

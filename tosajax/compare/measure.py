@@ -71,14 +71,15 @@ class Side:
 
     Args:
       dtype: the element type.
-      scale: the real value of one integer step; None to compare the elements as they are.
+      scale: the real value of one integer step, or one for each channel of the last axis; None to
+        compare the elements as they are.
       zero_point: the integer that stands for 0.
       limits: the smallest and largest element, if values are clipped, else None.
       unsigned: whether the elements are to be read as unsigned integers.
     """
 
     dtype: DType
-    scale: float | None = None
+    scale: float | tuple[float, ...] | None = None
     zero_point: int = 0
     limits: tuple[float, float] | None = None
     unsigned: bool = False
@@ -260,7 +261,7 @@ class _Values:
         whole = values.astype(np.int64)
         if self.side.scale is None:
             return whole
-        return (whole - self.side.zero_point).astype(np.float64) * self.side.scale
+        return (whole - self.side.zero_point).astype(np.float64) * np.float64(self.side.scale)
 
     def steps(self, values: np.ndarray, other: Side) -> np.ndarray:
         """The values in integer steps, float64: floats are quantized by `other`, the integers."""
@@ -285,7 +286,8 @@ class _Values:
         if self.side.limits is not None:
             ends = np.asarray(self.side.limits, np.float64)
             if self.side.scale is not None:
-                ends = (ends - self.side.zero_point) * self.side.scale
+                steps = (ends - self.side.zero_point).reshape(2, 1)
+                ends = (steps * np.float64(self.side.scale)).reshape(2, -1)
             self._at_limits += int(np.count_nonzero((x <= ends[0]) | (x >= ends[1])))
         numbers = x[x == x]
         if numbers.size:

@@ -59,7 +59,7 @@ class Pairs:
         clip: bool = True,
     ) -> None:
         self._graph, self._other, self._tolerance = graph, other, tolerance
-        self._scales = {**scales_in(graph.quantization), **real}, {**other.scales, **real}
+        self._scales = {**scales_in(graph), **real}, {**other.scales, **real}
         self._integers = Integers(graph), Integers(other.graph)
         self._check_inputs()
         shared = [name for name in names if name in other.tensors]

@@ -112,7 +112,7 @@ def _of_graph(graph: Graph, like: Graph, names: Sequence[str], batch: int) -> Pr
         if missing
         else ""
     )
-    return Program(graph, tensors, run, scales_in(graph.quantization), unmatched=why)
+    return Program(graph, tensors, run, scales_in(graph), unmatched=why)
 
 
 def _of_reference(graph: Graph, names: Sequence[str]) -> Program:
@@ -124,4 +124,4 @@ def _of_reference(graph: Graph, names: Sequence[str]) -> Program:
         return values if rows else {name: array[None] for name, array in values.items()}
 
     tensors = {name: graph.tensors[name] for name in names}
-    return Program(graph, tensors, run, scales_in(graph.quantization))
+    return Program(graph, tensors, run, scales_in(graph))

@@ -13,10 +13,12 @@ from tosajax.graph.zero_points import unsigned_tensors, zero_points
 if TYPE_CHECKING:
     from tosajax.quant.qmodel import Params, QModel
 
+# One scale, or one for each channel of the last axis; and the zero point.
+Scale = tuple[float | tuple[float, ...], int]
 # Tensor name -> scale and zero point: real = scale * (integer - zero_point).
-Scales = Mapping[str, tuple[float, int]]
+Scales = Mapping[str, Scale]
 # Scale and zero point in each of the two programs; None if not known.
-Pair = tuple[tuple[float, int] | None, tuple[float, int] | None]
+Pair = tuple[Scale | None, Scale | None]
 
 
 def scales_of(model: QModel, params: Params) -> dict[str, tuple[float, int]]:
@@ -38,12 +40,23 @@ def scales_of(model: QModel, params: Params) -> dict[str, tuple[float, int]]:
       >>> round(1 / scales["x"][0], 1), scales["x"][1]
       (127.5, -1)
     """
-    return scales_in(model.quantization(params))
+    entries = model.quantization(params).items()
+    return {name: pair for name, entry in entries if (pair := entry.of_all)}
 
 
-def scales_in(quantization: Mapping[str, Quantization]) -> dict[str, tuple[float, int]]:
-    """The scale and the zero point of each tensor that has a single scale."""
-    return {name: pair for name, entry in quantization.items() if (pair := entry.of_all)}
+def scales_in(graph: Graph) -> dict[str, Scale]:
+    """The scale of each tensor of a graph that has one, or one for each channel of its last axis.
+
+    With the zero point.
+    """
+    scales: dict[str, Scale] = {}
+    for name, entry in graph.quantization.items():
+        last = len(graph.tensors[name].shape or ()) - 1 if name in graph.tensors else None
+        if (pair := entry.of_all) is not None:
+            scales[name] = pair
+        elif entry.axes == (last,) and len(entry.zero_point) == 1:
+            scales[name] = entry.scale, entry.zero_point[0]
+    return scales
 
 
 class Integers:
@@ -53,7 +66,7 @@ class Integers:
         self._zeros, self._unsigned = zero_points(graph), unsigned_tensors(graph)
         self._nodes = {name: node for node in graph.nodes for name in node.outputs}
 
-    def side(self, tensor: Tensor, scale: tuple[float, int] | None = None) -> Side:
+    def side(self, tensor: Tensor, scale: Scale | None = None) -> Side:
         """The Side for comparing a tensor of the graph.
 
         Args:
@@ -128,6 +141,9 @@ def clipping_of(name: str, source: Side, target: Side) -> Clipping | None:
 
 def _placeholder(side: Side, name: str = "") -> tuple[Tensor, Quantization]:
     assert side.scale is not None
+    if isinstance(side.scale, tuple):
+        tensor = Tensor(name, side.dtype, (len(side.scale),))
+        return tensor, Quantization(side.scale, (side.zero_point,), (0,))
     return Tensor(name, side.dtype, None), Quantization((side.scale,), (side.zero_point,))
 
 

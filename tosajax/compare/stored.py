@@ -106,7 +106,7 @@ def of_stored(stored: Stored, graph: Graph, names: Sequence[str], count: int) ->
         graph,
         tensors,
         run,
-        scales_in(graph.quantization),
+        scales_in(graph),
         called,
         _unused_message(rest),
         _layouts(matched),

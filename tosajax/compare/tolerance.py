@@ -113,7 +113,7 @@ def allowed(
       measured: the measured difference of the arrays.
     """
     sqnr = math.inf if tolerance.min_sqnr is None else tolerance.min_sqnr
-    scales = [side.scale or 1.0 for side in sides if not side.dtype.is_float]
+    scales = [float(np.max(side.scale or 1.0)) for side in sides if not side.dtype.is_float]
     if len(scales) == 1:  # integers against floats: errors are in steps
         return Allowed(tolerance.atol_lsb, sqnr)
     if scales:

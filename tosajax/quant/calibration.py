@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any, NamedTuple
@@ -42,7 +44,8 @@ from tosajax.quant.outliers import (
 )
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.qparams import QParams
-from tosajax.quant.ranges.channels import along
+from tosajax.quant.ranges.channel_scales import channel_maxima, factors_of
+from tosajax.quant.ranges.channels import along, on_last_axis
 from tosajax.quant.ranges.mask_ranges import Masked, leaving_out, widened
 from tosajax.quant.ranges.observers import (
     NOTHING,
@@ -71,6 +74,8 @@ def calibrate(
     Ranges hold the values that matter. They leave out examples, at most a quarter of eight or more,
     beside whose outputs (beyond [-1, 1], of 8 bits) nothing would be left of the others, with a
     warning; where batches are an iterator, there is the warning alone.
+
+    Activations that only depthwise convolutions read have a scale for each channel.
 
     Masks (-inf, or magnitudes from 1e9 on, in constants of SELECT and ADD) are in no range, and
     their integers are an end of it. The range of logits holds those down to ln(512 n) below the
@@ -146,6 +151,7 @@ class Observed:
       values: constants of the float graph by name.
       states: the states of the observer of each activation, pytrees of arrays.
       moments: the moments of each convolution that keeps a batch norm, by its output.
+      factors: the factors of the channels of activations that have scales for these.
 
     Example:
       >>> import numpy as np
@@ -159,6 +165,7 @@ class Observed:
     values: dict[str, jax.Array]
     states: dict[str, Any]
     moments: dict[str, Moments] = dataclasses.field(default_factory=dict)
+    factors: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Observed({len(self.values)} constants, {len(self.states)} activations)"
@@ -230,6 +237,8 @@ def _observed_params(model: QModel, observed: Observed, share: jax.Array | None)
     """The parameters without values and tables."""
     qparams = _observed_qparams(model, observed, share)
     params = {"values": observed.values, "qparams": {name: qparams[name] for name in model.specs}}
+    if observed.factors:
+        params["factors"] = observed.factors
     if observed.moments:
         params["norms"] = {name: moments.norm() for name, moments in observed.moments.items()}
     return {key: x for key, x in with_room(model.plan, params).items() if key != "values"}
@@ -351,6 +360,22 @@ def weight_qparams(
     return _qparams(spec, width, scale.reshape(shape), zero_point[0])
 
 
+class _Seen(NamedTuple):
+    """What a run over batches has shown.
+
+    Args:
+      observed: the states of observers.
+      sizes: of the outputs `sized_outputs` of each batch.
+      maxima: of the channels of the tensors with channel factors, of each batch.
+      is_computed: of each tensor of `_sources`, whether some example computes it.
+    """
+
+    observed: Observed
+    sizes: list[Sizes]
+    maxima: dict[str, list[np.ndarray]]
+    is_computed: np.ndarray
+
+
 def _observed_batches(
     model: PreparedModel,
     values: dict[str, jax.Array],
@@ -358,14 +383,49 @@ def _observed_batches(
     bar: Progress,
     *,
     allow_nan: bool,
-    left_out: Sequence[Sequence[int]] | None = None,
 ) -> Observed:
+    """The states of observers after batches.
+
+    Where outliers are left out, or channels have factors, a second run over the batches follows,
+    with what the first one has shown. Batches that run once have the factors of the first of them.
+    """
+    run = functools.partial(_seen, model, values, allow_nan=allow_nan)
+    silent, factors = Progress(None, False), _no_factors(model)
+    can_repeat, first = isinstance(batches, list | tuple), []
+    if factors and not can_repeat:
+        rest = iter(batches)
+        first = list(itertools.islice(rest, 1))
+        bar.step("compiling")
+        factors = factors_of(run(first, silent, factors).maxima)
+        batches = itertools.chain(first, rest)
+    seen = run(batches, bar, factors)
+    _check_all_computed(model, seen)
+    left_out = warned_outliers(model, seen.sizes, can_repeat=can_repeat)
+    if left_out is None and (first or not factors):
+        return seen.observed
+    bar.step("calibrating again")
+    kept = {name: _rows_kept(maxima, left_out) for name, maxima in seen.maxima.items()}
+    return run(batches, silent, factors_of(kept), left_out).observed
+
+
+def _seen(
+    model: PreparedModel,
+    values: dict[str, jax.Array],
+    batches: Iterable[Batch],
+    bar: Progress,
+    factors: dict[str, jax.Array],
+    left_out: Sequence[Sequence[int]] | None = None,
+    *,
+    allow_nan: bool,
+) -> _Seen:
+    """A run over batches, but for some examples of each."""
     states, count, moments = initial_states(model), 0, _initial_moments(model)
     sizes: list[Sizes] = []
+    maxima: dict[str, list[np.ndarray]] = {name: [] for name in factors}
     names = [source for source, _ in _sources(model)]
     is_computed = np.zeros(len(names), np.bool_)
     update, update_moments = jitted(model, updated_states), jitted(model, _updated_moments)
-    params = {"values": values}
+    params = {"values": values, "factors": factors}
     tensors = model.float_graph.input_tensors
     bar.step("compiling")
     for batch in batches:
@@ -377,31 +437,44 @@ def _observed_batches(
             continue
         states, sight = update(states, params, *kept)
         sizes.append(sight.sizes)
+        for name, each in sight.maxima.items():
+            maxima[name].append(np.asarray(each))
         is_computed = sight.is_computed | is_computed
         _check_turns(names, sight, count)
         if not allow_nan:
             _check_computed(names, sight, count)
         if moments:
-            moments = update_moments(moments, params, *kept)
+            moments = update_moments(moments, {"values": values}, *kept)
         count += 1
         bar.step("calibrating")
         bar.update()
     if not count:
         raise ValueError("no examples to calibrate with")
-    for name, is_seen in zip(names, np.asarray(is_computed), strict=True):
-        if not is_seen:
+    observed = Observed(values, states, moments, factors)
+    return _Seen(observed, sizes, maxima, np.asarray(is_computed))
+
+
+def _no_factors(model: PreparedModel) -> dict[str, jax.Array]:
+    """Factors of channels that change nothing."""
+    return {name: jnp.ones(count) for name, count in model.plan.factors.items()}
+
+
+def _rows_kept(
+    maxima: Sequence[np.ndarray], left_out: Sequence[Sequence[int]] | None
+) -> list[np.ndarray]:
+    """The rows of each batch but those of some examples."""
+    if left_out is None:
+        return list(maxima)
+    return [np.delete(rows, places, 0) for rows, places in zip(maxima, left_out, strict=True)]
+
+
+def _check_all_computed(model: QModel, seen: _Seen) -> None:
+    for (name, _), is_computed in zip(_sources(model), seen.is_computed, strict=True):
+        if not is_computed:
             raise ValueError(
                 f"no example computes {name!r}: expected some that take its branch, or a turn of "
                 "its loop"
             )
-    if left_out is None:
-        can_repeat = isinstance(batches, list | tuple)
-        if found := warned_outliers(model, sizes, can_repeat=can_repeat):
-            bar.step("calibrating again")
-            silent = Progress(None, False)
-            options = {"allow_nan": allow_nan, "left_out": found}
-            return _observed_batches(model, values, batches, silent, **options)
-    return Observed(values, states, moments)
 
 
 def initial_states(model: QModel) -> dict[str, Any]:
@@ -424,12 +497,14 @@ class Sight(NamedTuple):
       is_nan: it is computed, and NaN throughout.
       is_cut: a loop takes more turns than are known to be the most.
       sizes: of the outputs `sized_outputs`, by example.
+      maxima: the `channel_maxima` of the tensors with channel factors.
     """
 
     is_computed: jax.Array
     is_nan: jax.Array
     is_cut: jax.Array
     sizes: Sizes
+    maxima: dict[str, jax.Array]
 
 
 def updated_states(
@@ -440,7 +515,7 @@ def updated_states(
     Tensors inside loops and branches are observed each time that they are computed, at once.
 
     Args:
-      params: "values", and "norms" where there are any.
+      params: "values", and "norms" and "factors" where there are any.
     """
     sources, states = _sources(model), dict(states)
     scaled = model.plan.scaled
@@ -450,19 +525,23 @@ def updated_states(
     sized = sized_outputs(model)
     names += sized
     values, records = float_values(model, params, list(dict.fromkeys(names)), *inputs)
-    sizes = sizes_of([values[name] for name in sized], example_count(model, inputs))
+    count = example_count(model, inputs)
+    sizes = sizes_of([values[name] for name in sized], count)
+    maxima = {name: channel_maxima(values[name], count) for name in model.plan.factors}
     yes, sights = jnp.bool_(True), []
     for source, name in sources:
         is_computed, is_cut = yes, ~yes
         if source in records:
-            y, count = records[source]
-            is_computed, is_cut = (count > 0).any(), (count > y.shape[count.ndim]).any()
+            y, turns = records[source]
+            is_computed, is_cut = (turns > 0).any(), (turns > y.shape[turns.ndim]).any()
         else:
             y = values[source]
         relevance = relevances.get(name)
         relevant = y
         if relevance is not None and source == name and values.keys() >= {*relevance.reads}:
             relevant = relevance.values(values, scaled[name].spec.storage.dtype.bits)
+        if name in model.plan.factors:
+            relevant = relevant * on_last_axis(params["factors"][name], relevant.ndim)
         # NaN, where a record has no value, is not observed.
         states[name] = observer_of(model, name).update(states[name], relevant)
         # A SELECT may leave out some NaN, as logarithms of negative numbers.
@@ -470,9 +549,9 @@ def updated_states(
         sights.append((is_computed, is_nan, is_cut))
     if not sights:
         none = jnp.zeros(0, jnp.bool_)
-        return states, Sight(none, none, none, sizes)
+        return states, Sight(none, none, none, sizes, maxima)
     is_computed, is_nan, is_cut = (jnp.stack(each) for each in zip(*sights, strict=True))
-    return states, Sight(is_computed, is_nan, is_cut, sizes)
+    return states, Sight(is_computed, is_nan, is_cut, sizes, maxima)
 
 
 def _initial_moments(model: PreparedModel) -> dict[str, Moments]:

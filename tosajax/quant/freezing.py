@@ -18,6 +18,7 @@ from tosajax.graph import Graph, Node, Quantization, Tensor
 from tosajax.passes.binding import bind
 from tosajax.quant.graphs.blocks import all_nodes, in_parts
 from tosajax.quant.model import arguments, on_host
+from tosajax.quant.model.params import with_channels
 from tosajax.quant.model.plan import Plan
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Bias, Factor, Multiplier, Params, Recipe, Scale
@@ -91,6 +92,8 @@ def _quantization(model: QModel, params: Params) -> dict[str, Quantization]:
         own, factor = qparams[weight], params["norms"][name].factor
         shape = along(axes, params["values"][weight].shape)
         qparams[weight] = dataclasses.replace(own, scale=own.scale * factor.reshape(shape))
+    for name in model.plan.factors:
+        qparams[name] = with_channels(model.plan, params, name, qparams[name])
     return quantizations(model.plan, qparams, model.graph)
 
 
@@ -153,7 +156,8 @@ def quantizations(
       graph: the graph of integers.
     """
     result: dict[str, Quantization] = {}
-    normed = {conv.weight: conv.channel_axes for conv in plan.norms.values()}
+    axes = {conv.weight: conv.channel_axes for conv in plan.norms.values()}
+    axes |= {name: (len(graph.tensors[name].shape or ()) - 1,) for name in plan.factors}
     for name, owner in plan.owners.items():
         tensor, own = graph.tensors.get(name), qparams[owner]
         if tensor is None or not own.storage.is_integer:
@@ -163,7 +167,7 @@ def quantizations(
         result[name] = Quantization(
             scale=tuple(np.ravel(np.asarray(own.scale))),
             zero_point=(int(zero_point_integer(own).q),),
-            axes=normed.get(owner, plan.scaled[owner].channel_axes) if own.scale.size > 1 else (),
+            axes=axes.get(owner, plan.scaled[owner].channel_axes) if own.scale.size > 1 else (),
             bounds=None if is_whole else (low, high),
             is_mask=name in graph.inputs and isinstance(plan.scaled[owner].relevance, LogitTerm),
         )
@@ -370,4 +374,7 @@ def _scale_description(scale: Scale, params: Params, wrong: np.ndarray) -> str:
     if norm is not None:
         own = float(np.asarray(norm.factor).reshape(-1)[channel])
         parts.append(f"batch norm of {scale.norm!r}: {own:.3g}")
+    for name in filter(None, (scale.channels, scale.of_channels and scale.of_channels[0])):
+        own = np.asarray(params["factors"][name])
+        parts.append(f"channel factors of {name!r}: {own.min():.3g} to {own.max():.3g}")
     return f", {value(scale):.3g}{place} (scales {', '.join(parts)})" if parts else ""

@@ -43,6 +43,7 @@ def prepare(
     own_pool_scales: bool = True,
     wide_normalizers: bool = True,
     wide_elementwise: bool = True,
+    channel_scales: bool = True,
     batch_norms: bool | str = False,
     max_trip_count: int | None = None,
     states: Mapping[str, str] | None = None,
@@ -96,6 +97,9 @@ def prepare(
         rules give INT8: sums of residuals and their terms. Other operators read an INT8 copy,
         "x/copy" of x. In operators of the integer profile alone: not before a TABLE, nor where a
         CLAMP has another bound than 0. False leaves these tensors to the rules.
+      channel_scales: a scale per channel for INT8 activations that only depthwise convolutions
+        read, by weights that have one too. It costs no operator: the sums of each channel have a
+        scale of their own anyway. False gives these tensors one scale.
       batch_norms: which convolutions keep a batch norm in training, a `Norm` of the parameters with
         statistics of its own, which `freeze` folds (`QModel.apply_batch`, `estimate_norms`). True:
         those whose channels the graph scales after them. A regular expression: those that it is
@@ -147,6 +151,7 @@ def prepare(
         own_pool_scales,
         wide_normalizers,
         wide_elementwise,
+        channel_scales,
         max_trip_count,
         tuple(own_states),
     )

@@ -9,6 +9,7 @@ from typing import Any
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Node
+from tosajax.quant.convert.channel_scales import factors_read
 from tosajax.quant.convert.converter import Accumulator, Converter, bias_limit
 from tosajax.quant.model.recipes import Scale
 from tosajax.report import UnsupportedError
@@ -34,7 +35,7 @@ def conv2d(c: Converter, node: Node) -> None:
             "INT8 weights, of 4 bits for instance"
         )
     acc_type = DType.INT48 if x.dtype is DType.INT16 else DType.INT32
-    unit = Scale((c.owner(input), c.owner(weight)))
+    unit = Scale((c.owner(input), c.owner(weight)), of_channels=factors_read(c, node))
     norm = output if output in c.norms else None
     per_channel = c.scaled[c.owner(weight)].spec.per_channel or norm is not None
     channels = math.prod((w.shape or ())[axis] for axis in channel_axes) if per_channel else 1

@@ -14,6 +14,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.passes.turns import turns
 from tosajax.quant.convert.activation_specs import ActivationSpecs
+from tosajax.quant.convert.channel_scales import channel_count
 from tosajax.quant.convert.octave_indices import octave_indices, octave_size
 from tosajax.quant.graphs.blocks import readers_by_tensor
 from tosajax.quant.graphs.inner import is_relu
@@ -74,6 +75,8 @@ class Converter:
       functions: the functions of the graph, by output.
       inside: the tensors between the inputs and the outputs of functions.
       covered: these and the outputs.
+      factors: of the `Plan`, so far.
+      is_main: whether the graph is inside no other.
       nans: the graph's constants of NaN.
     """
 
@@ -104,6 +107,8 @@ class Converter:
         self.bounds: dict[str, tuple[Bound, Bound]] = around.bounds if around else {}
         self._all_functions: dict[str, Function] = around._all_functions if around else {}
         self._octaves: dict[str, Octaves] = around._octaves if around else {}
+        self.factors: dict[str, int] = {}
+        self.is_main = around is None
         self._given = owners or {}
         self.done: set[str] = set()  # outputs that an earlier conversion computes
         self._tensors: dict[str, Tensor] = {}
@@ -128,6 +133,7 @@ class Converter:
             self.norms,
             readers_of(self.recipes),
             self.options,
+            factors=self.factors,
         )
 
     # Tensors of the float graph.
@@ -143,6 +149,10 @@ class Converter:
         """The value of a constant of one element; None for other tensors."""
         values = self.constant(name)
         return None if values is None or values.size != 1 else float(values.reshape(()))
+
+    def readers(self, name: str) -> list[Node]:
+        """The nodes that read a tensor."""
+        return self._readers.get(name, [])
 
     def sole_reader(self, name: str) -> Node | None:
         """The only reader of a tensor that is not an output; None where there are more or none."""
@@ -204,11 +214,11 @@ class Converter:
         """
         if name not in self._tensors:
             self.check_numbers(name)
-            if not self._is_weight_alone(name):
+            if not self.is_weight_alone(name):
                 dtype = DType.INT8 if spec.dtype is DType.INT4 else spec.dtype
                 spec = dataclasses.replace(spec, dtype=dtype, per_channel=False)
             self._own(name, spec, channel_axes if spec.per_channel else ())
-            if self._is_weight_alone(name):
+            if self.is_weight_alone(name):
                 scaled, values = self.scaled[name], self.constant(name)
                 integers = known_integers(values, scaled.spec, scaled.channel_axes)
                 self.scaled[name] = dataclasses.replace(scaled, integers=integers)
@@ -224,7 +234,8 @@ class Converter:
             at = f" at {index}" if index else ""
             raise UnsupportedError(f"constant {name!r} is NaN{at}, and integers have no NaN")
 
-    def _is_weight_alone(self, name: str) -> bool:
+    def is_weight_alone(self, name: str) -> bool:
+        """Whether nothing but products of one operator reads a constant, as their weight."""
         readers = self._readers.get(name, [])
         is_weight = all([i for i, n in enumerate(r.inputs) if n == name] == [1] for r in readers)
         return is_weight and len({r.op for r in readers}) == 1 and name not in self.graph.outputs
@@ -400,6 +411,11 @@ class Converter:
             return
         final, low, high = self._clamp_after(name)
         self.own(final, name, *also)
+        scale = acc.scale.to(self.owners[final])
+        count = channel_count(self, final, low, high)
+        if count > 1:
+            self.factors[final] = channels = count
+            scale = dataclasses.replace(scale, channels=final)
         dtype, sums = self.dtype(final), acc.tensor
         if dtype is DType.INT16 and self.act_specs.is_widened(final) and is_relu(low, high):
             # The base profile has no CLAMP of INT16.
@@ -412,7 +428,7 @@ class Converter:
         rescaled = self.rescale(
             f"{final}/rescaled",
             sums,
-            acc.scale.to(self.owners[final]),
+            scale,
             dtype,
             channels=channels,
             input_zp=acc.zero_point,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tosajax.graph import Node
-from tosajax.quant.convert.converter import Converter
+from tosajax.quant.convert.converter import Accumulator, Converter
 
 
 def identity(c: Converter, node: Node) -> None:
@@ -16,5 +16,5 @@ def identity(c: Converter, node: Node) -> None:
         else:
             c.move(node, input)
     else:
-        c.own(output)
-        c.clamp(output, c.align(input, output, f"{output}/rescaled"))
+        zero_point = c.zero_point(input, f"{output}/rescaled")
+        c.finish(output, Accumulator(c.get(input), c.unit(input), zero_point))

@@ -13,7 +13,17 @@ from tosajax.grad.qtensor import QTensor
 from tosajax.quant.model import arguments
 from tosajax.quant.model.norms import held_statistics
 from tosajax.quant.model.plan import Plan
-from tosajax.quant.model.recipes import Multiplier, Params, Recipe, Shift, scaling
+from tosajax.quant.model.recipes import (
+    Multiplier,
+    Params,
+    Recipe,
+    Shift,
+    channel_factors,
+    scaling,
+)
+from tosajax.quant.qparams import QParams
+from tosajax.quant.ranges.channels import on_last_axis
+from tosajax.quant.storages.division import divide
 
 
 def check(plan: Plan, params: Params) -> None:
@@ -53,6 +63,22 @@ def without_fixed_gradients(plan: Plan, params: Params) -> Params:
         elif not spec.learned_bits:
             qparams[name] = dataclasses.replace(own, bits=lax.stop_gradient(own.bits))
     return {**params, "qparams": qparams}
+
+
+def with_channels(plan: Plan, params: Params, name: str, own: QParams, *, rank: int = 1) -> QParams:
+    """The QParams of an activation, with the scale of each channel where these have their own.
+
+    Args:
+      plan: the model's plan.
+      params: the parameters.
+      name: the activation that has the scale.
+      own: its QParams.
+      rank: of the values to quantize, with the channels on the last axis.
+    """
+    if name not in plan.factors:
+        return own
+    factors = on_last_axis(channel_factors(params, name), rank)
+    return dataclasses.replace(own, scale=divide(own.scale, factors))
 
 
 def held_biases(plan: Plan, params: Params) -> Params:

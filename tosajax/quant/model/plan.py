@@ -74,6 +74,7 @@ class Options:
     own_pool_scales: bool = True
     wide_normalizers: bool = True
     wide_elementwise: bool = True
+    channel_scales: bool = True
     max_trip_count: int | None = None
     states: tuple[State, ...] = ()
 
@@ -131,6 +132,8 @@ class Plan:
       options: the options that the decisions follow.
       limited: the outputs of the functions that alone read a tensor, by tensor: its range need not
         hold values beyond which none of them changes.
+      factors: the number of channels of each activation whose channels have factors of their own:
+        its integers, times its scale, are its values times these.
       ties: the input whose scale other inputs and computed tensors have that become states.
     """
 
@@ -146,6 +149,7 @@ class Plan:
     options: Options = dataclasses.field(default_factory=Options)
     ties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     limited: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    factors: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def is_integer(self) -> bool:
@@ -218,7 +222,8 @@ class Plan:
             "tables": tuple(self.functions),
             "sampled": tuple(self.sampled),
         }
-        return {**named, "norms": tuple(self.norms)} if self.norms else named
+        some = {"norms": tuple(self.norms), "factors": tuple(self.factors)}
+        return {**named, **{group: names for group, names in some.items() if names}}
 
     @functools.cached_property
     def lifted_groups(self) -> dict[str, tuple[str, ...]]:

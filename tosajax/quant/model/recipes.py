@@ -29,7 +29,8 @@ from tosajax.quant.storages import zero_point_integer
 from tosajax.quant.storages.division import divide, reciprocal
 
 # {"values": {tensor: float32}, "qparams": {tensor: QParams}, "tables": {tensor: float32}}; "norms"
-# of convolutions, {tensor: Norm}, where a model keeps some;
+# of convolutions, {tensor: Norm}, where a model keeps some; "factors" of channels, {tensor:
+# float32}, where it has some;
 # "corrections" of values where there are any, and "rounding" while it is learned; a lifted graph
 # has groups of its own.
 Params = dict[str, Any]
@@ -81,6 +82,8 @@ class Scale:
       factor: the constant.
       spread: times the power of 2 by which the integers of this tensor fill their type.
       norm: times the factor of the batch norm of this tensor.
+      channels: times the channel factors of this tensor.
+      of_channels: over the channel factors of a tensor, of which each is for so many channels.
     """
 
     over: tuple[Term, ...] = ()
@@ -88,6 +91,8 @@ class Scale:
     factor: float = 1.0
     spread: str | None = None
     norm: str | None = None
+    channels: str | None = None
+    of_channels: tuple[str, int] | None = None
 
     def __call__(self, params: Params) -> jax.Array:
         return self.terms(params).quotient()
@@ -102,6 +107,13 @@ class Scale:
             norm: Norm = params["norms"][self.norm]
             factors.append(norm.gamma)
             divisor = norm.deviation if divisor is None else divisor * norm.deviation
+        if self.channels is not None:
+            factors.append(channel_factors(params, self.channels))
+        if self.of_channels is not None:
+            tensor, count = self.of_channels
+            own = channel_factors(params, tensor)
+            each = jnp.broadcast_to(own[:, None], (own.size, count)).reshape(-1)
+            divisor = each if divisor is None else divisor * each
         return Terms(factors, divisor)
 
     @property
@@ -126,6 +138,11 @@ def _scale_of(params: Params, term: Term) -> jax.Array:
     for scale in rest:
         first = jnp.maximum(first, scale)
     return first
+
+
+def channel_factors(params: Params, tensor: str) -> jax.Array:
+    """The factors that the channels of a tensor are multiplied by before they are rounded."""
+    return lax.stop_gradient(params["factors"][tensor])
 
 
 def corrected(params: Params, tensor: str) -> jax.Array:

@@ -142,9 +142,10 @@ def _least_unit(reader: Reader, params: Params) -> jax.Array:
     """The least unit of an accumulator, by channel or one: the product of the scales over it."""
     if isinstance(reader, Bias):
         values = jnp.abs(lax.stop_gradient(reader.real_values(params)))
-        return values.reshape(-1, values.shape[-1]).max(0) * jnp.float32(
-            1 / (reader.limit * _SHARE)
-        )
+        largest = values.reshape(-1, values.shape[-1]).max(0)
+        unit = largest * jnp.float32(1 / (reader.limit * _SHARE))
+        divisor = reader.scale.terms(params).divisor
+        return unit if divisor is None else unit * lax.stop_gradient(divisor)
     divisor = reader.scale.terms(params).divisor
     ratio = jnp.full((1,), _LEAST_RATIO, jnp.float32)
     return ratio if divisor is None else ratio * lax.stop_gradient(divisor)

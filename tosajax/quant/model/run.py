@@ -20,7 +20,12 @@ from tosajax.quant.model import arguments, on_host
 from tosajax.quant.model.arguments import Input
 from tosajax.quant.model.batches import on_batch, on_examples
 from tosajax.quant.model.norms import BatchNorms, Norms, shifted
-from tosajax.quant.model.params import held_biases, recipe_constants, without_fixed_gradients
+from tosajax.quant.model.params import (
+    held_biases,
+    recipe_constants,
+    with_channels,
+    without_fixed_gradients,
+)
 from tosajax.quant.model.plan import Plan
 from tosajax.quant.model.programs import (
     float_program,
@@ -275,7 +280,9 @@ def real(plan: Plan, params: Params, name: str, value: jax.Array | QTensor) -> j
     if not isinstance(value, QTensor):
         return value
     if name in plan.owners:
-        return dequantize(value, params["qparams"][plan.owners[name]])
+        own = params["qparams"][plan.owners[name]]
+        own = with_channels(plan, params, name, own, rank=len(value.shape))
+        return dequantize(value, own)
     unit = QParams(jnp.float32(1), jnp.float32(0), jnp.float32(8), symmetric=True)
     return dequantize(value, unit)
 
@@ -356,6 +363,7 @@ def fake_quantized(model: PreparedModel, params: Params, name: str, value: Any) 
     qparams = fitted_qparams(model.plan, params, owner)
     if model.plan.scaled[owner].mask_axis is not None:
         value = saturated(value, qparams)
+    qparams = with_channels(model.plan, params, owner, qparams, rank=value.ndim)
     return fake_quant(value, qparams, model.specs[owner].estimator)
 
 

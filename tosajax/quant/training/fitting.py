@@ -207,10 +207,12 @@ class _Run:
     def observe(self, state: FitState, inputs: Sequence[Input]) -> FitState:
         """The state with ranges from its observers, which have seen these inputs as well."""
         model = prepared(self.objective.model)
-        floats = {name: state.params[name] for name in ("values", "norms") if name in state.params}
+        groups = ("values", "norms", "factors")
+        floats = {name: state.params[name] for name in groups if name in state.params}
         reals = real_inputs(model.float_graph.input_tensors, inputs)
         states, sight = jitted(model, updated_states)(state.observed, floats, *reals)
-        settled = settle(model, Observed(floats["values"], states))
+        factors = floats.get("factors", {})
+        settled = settle(model, Observed(floats["values"], states, factors=factors))
         if unseen := not_computed(model, sight):
             previous = {name: state.params["qparams"][name] for name in unseen}
             settled = sample_tables(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import optax
 
 # Groups of parameters that no gradient reaches.
-_STILL = ("corrections", "sampled")
+_STILL = ("corrections", "factors", "sampled")
 # Groups with numbers that are positive: scales, and factors of batch norms.
 _POSITIVE = ("qparams", "norms")
 # One step at most doubles a scale, or halves it.

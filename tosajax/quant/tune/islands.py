@@ -73,6 +73,10 @@ def with_rules(
     options = dataclasses.replace(model.plan.options, rules=(*model.plan.options.rules, *rules))
     graph, plan = converted(model.float_graph, model.plan.norms, options)
     changed = dataclasses.replace(model, graph=graph, plan=plan)
+    if plan.factors:
+        own = params.get("factors", {})
+        factors = {n: own.get(n, jnp.ones(count)) for n, count in plan.factors.items()}
+        params = {**params, "factors": factors}
     carry = jax.jit(functools.partial(_carried, model, changed))
     qparams = on_host.on_device(on_host.evaluate(carry, params))
     return changed, sample_tables(changed, {**params, "qparams": qparams})

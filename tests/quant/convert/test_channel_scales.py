@@ -1,0 +1,334 @@
+"""A scale for each channel of what only depthwise convolutions read."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tosajax
+from tosajax import Builder, DType, Graph, Tensor, reference_model
+from tosajax import quant as tq
+from tosajax.graph.quantization import dequantize
+from tosajax.quant.model.params import with_channels
+from tosajax.quant.ranges.channel_scales import channel_maxima, factors_of
+from tosajax.spec import NanMode
+
+AGAINST = ("frozen", "reference_model") if reference_model.is_installed() else ("frozen",)
+CHANNELS = 4
+# What the first convolution multiplies the channels by: one of them is dead.
+SPREAD = np.float32([1, 0.1, 0.02, 0])
+X = np.random.default_rng(5).normal(0, 1, (12, 5, 5, CHANNELS)).astype(np.float32)
+FMAX = float(np.finfo(np.float32).max)
+POINT = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
+WINDOW = {"pad": (1, 1, 1, 1), "stride": (1, 1), "dilation": (1, 1)}
+
+
+class Network:
+    """A builder of convolutions on 5 by 5 pixels."""
+
+    def __init__(self) -> None:
+        self.b = Builder()
+        self.rng = np.random.default_rng(3)
+        self.x = self.b.input("x", DType.FP32, (1, 5, 5, CHANNELS))
+        self.zero = self.b.const(np.zeros(1, np.float32), DType.FP32, name="zero")
+
+    def const(self, values: np.ndarray, name: str) -> Tensor:
+        return self.b.const(values.astype(np.float32), DType.FP32, name=name)
+
+    def _conv(self, op: str, x: Tensor, weight: np.ndarray, name: str, **geometry: Any) -> Tensor:
+        count = weight.shape[0] if op == "CONV2D" else weight.shape[2] * weight.shape[3]
+        operands = self.const(weight, f"{name}/w"), self.const(np.zeros(count), f"{name}/b")
+        zeros = self.zero, self.zero
+        return self.b.op(op, x, *operands, *zeros, name=name, acc_type=DType.FP32, **geometry)
+
+    def conv(self, x: Tensor, name: str, factors: np.ndarray | None = None) -> Tensor:
+        weight = self.rng.normal(0, 0.5, (CHANNELS, 1, 1, (x.shape or ())[-1]))
+        scale = np.ones(CHANNELS) if factors is None else factors
+        return self._conv("CONV2D", x, weight * scale.reshape(-1, 1, 1, 1), name, **POINT)
+
+    def depthwise(self, x: Tensor, name: str, multiplier: int = 1) -> Tensor:
+        # Small channels count as much as large ones.
+        weight = self.rng.normal(0, 1, (3, 3, CHANNELS, multiplier))
+        weight /= np.where(SPREAD > 0, SPREAD, 1).reshape(1, 1, -1, 1)
+        return self._conv("DEPTHWISE_CONV2D", x, weight, name, **WINDOW)
+
+    def clamp(self, x: Tensor, name: str, low: float = 0, high: float = FMAX) -> Tensor:
+        ends = {"min_val": np.float32(low), "max_val": np.float32(high)}
+        return self.b.op("CLAMP", x, name=name, nan_mode=NanMode.PROPAGATE, **ends)
+
+
+def expanded(multiplier: int = 1, low: float = 0, high: float = 6.0) -> Graph:
+    """A convolution, a bounded activation, and a depthwise convolution of it."""
+    n = Network()
+    y = n.clamp(n.conv(n.x, "up", SPREAD), "y", low, high)
+    return n.b.graph([n.conv(n.depthwise(y, "depthwise", multiplier), "down")])
+
+
+def quantized(graph: Graph, *rules: tq.Rule, **options: Any) -> tuple[tq.PreparedModel, Any]:
+    model = tq.prepare(graph, rules, **options)
+    return model, tq.calibrate(model, [X[:8], X[8:]])
+
+
+def sqnr(model: tq.PreparedModel, params: Any, mode: Any = "exact") -> float:
+    (actual,), (wanted,) = (model.apply(params, X, mode=m) for m in (mode, "float"))
+    return float(10 * np.log10(np.sum(np.square(wanted)) / np.sum(np.square(actual - wanted))))
+
+
+@pytest.mark.parametrize("multiplier", [1, 3])
+def test_small_channels_keep_their_precision(multiplier: int):
+    graph = expanded(multiplier)
+    model, params = quantized(graph)
+    plain = quantized(graph, channel_scales=False)
+    assert model.plan.factors == {"y": CHANNELS}
+    assert sqnr(model, params) > sqnr(*plain) + 8
+    assert sqnr(model, params, "fake_quant") > sqnr(model, params) - 1
+    assert tq.check_bit_exact(model, params, X[:3], against=AGAINST)
+
+
+def test_no_operator_and_no_weight_changes():
+    """The integers of weights are the same; RESCALEs have other numbers."""
+    graph = expanded()
+    (model, params), (plain, plain_params) = (
+        quantized(graph),
+        quantized(graph, channel_scales=False),
+    )
+    ours, theirs = model.freeze(params), plain.freeze(plain_params)
+    assert [node.op for node in ours.nodes] == [node.op for node in theirs.nodes]
+    for name in ("up/w", "depthwise/w", "down/w"):
+        chex.assert_trees_all_equal(ours.tensors[name].values, theirs.tensors[name].values)
+    assert all(params["values"][n] is not None for n in plain_params["values"])
+    chex.assert_trees_all_equal(params["values"], plain_params["values"])
+
+
+def test_factors_are_those_of_the_largest_magnitudes():
+    model, params = quantized(expanded(high=FMAX))
+    (y,) = model.with_outputs("y").apply(params, X, mode="float")
+    largest = np.asarray(y).max((0, 1, 2))
+    wanted = np.minimum(largest.max() / np.maximum(largest, 1e-9), 64)
+    wanted[-1] = 64  # of the dead channel
+    np.testing.assert_allclose(params["factors"]["y"], wanted, rtol=1e-6)
+
+
+def test_the_file_has_the_scales():
+    """Scales of channels are in the file, and give back what `apply` gives."""
+    model, params = quantized(expanded())
+    frozen = model.with_outputs("y", "down").freeze(params)
+    own = frozen.quantization["y"]
+    assert own.axes == (3,)
+    np.testing.assert_allclose(
+        own.scale, params["qparams"]["y"].scale / np.asarray(params["factors"]["y"]), rtol=1e-6
+    )
+    (integers,) = frozen.quantized(X)
+    values = np.asarray(tosajax.compile(frozen, batch=len(X))(integers)[0])
+    (wanted,) = model.with_outputs("y").apply(params, X)
+    np.testing.assert_allclose(dequantize(values, frozen.tensors["y"], own), wanted, rtol=1e-6)
+
+
+def test_copies_of_residual_sums():
+    """A sum is INT16, and each channel of the copy that is convolved has a scale."""
+    n = Network()
+    stem = n.conv(n.x, "stem", SPREAD)
+    total = n.b.op("ADD", stem, n.conv(n.depthwise(stem, "branch"), "back", SPREAD), name="total")
+    graph = n.b.graph([n.conv(n.depthwise(total, "last"), "head")])
+    model, params = quantized(graph)
+    assert model.plan.factors == {"stem/copy": CHANNELS, "total": CHANNELS}
+    assert model.specs["stem"].dtype is DType.INT16
+    assert sqnr(model, params) > sqnr(*quantized(graph, channel_scales=False)) + 8
+    assert tq.check_bit_exact(model, params, X[:3], against=AGAINST)
+
+
+def _read_by_more() -> Graph:
+    n = Network()
+    y = n.conv(n.x, "y")
+    return n.b.graph([n.conv(n.depthwise(y, "depthwise"), "down"), n.conv(y, "other")])
+
+
+def _output() -> Graph:
+    n = Network()
+    y = n.conv(n.x, "y")
+    return n.b.graph([n.depthwise(y, "depthwise"), y])
+
+
+def _moved() -> Graph:
+    """A table has the scale of its own integers."""
+    n = Network()
+    table = n.b.op("SIGMOID", n.conv(n.x, "logit"), name="y")
+    return n.b.graph([n.depthwise(table, "depthwise")])
+
+
+def _input() -> Graph:
+    n = Network()
+    return n.b.graph([n.depthwise(n.x, "depthwise")])
+
+
+INT16 = tq.rule("^y$", act=tq.QSpec("i16"))
+PER_TENSOR = tq.rule("depthwise/w", weight=tq.QSpec())
+FIXED = tq.rule("^y$", act=tq.QSpec("i8", observer=tq.fixed(0.05)))
+
+
+@pytest.mark.parametrize(
+    ("graph", "rules"),
+    [
+        (_read_by_more(), ()),
+        (_output(), ()),
+        (_moved(), ()),
+        (_input(), ()),
+        (expanded(), (INT16,)),
+        (expanded(), (PER_TENSOR,)),
+        (expanded(), (FIXED,)),
+        (expanded(low=-6, high=3), ()),
+        (expanded(low=-3, high=6), ()),
+        (expanded(low=0.5, high=6), ()),
+    ],
+    ids=[
+        *("read by more", "output", "table", "input", "INT16", "per tensor", "fixed"),
+        *("-6 to 3", "-3 to 6", "from 0.5"),
+    ],
+)
+def test_what_keeps_one_scale(graph: Graph, rules: tuple[tq.Rule, ...]):
+    model, params = quantized(graph, *rules)
+    assert model.plan.factors == {}
+    assert "factors" not in params
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 6.0), (-0.5, 0.5), (0, FMAX)])
+def test_bounds_hold_for_each_channel(low: float, high: float):
+    """Beyond what calibration has seen, channels end at the range, within both bounds."""
+    graph = expanded(low=low, high=high)
+    model = tq.prepare(graph)
+    params = tq.calibrate(model, [X])
+    assert model.plan.factors
+    (y,) = model.with_outputs("y").apply(params, 50 * X)
+    assert float(y.min()) >= low - 1e-6
+    assert float(y.max()) <= max(high, 0) + 1e-6 or high == FMAX
+    assert tq.check_bit_exact(model, params, 50 * X[:3], against=("frozen",))
+
+
+def test_a_bias_has_room_beside_factors():
+    """A channel 64 times finer has sums of so many more units."""
+    n = Network()
+    y = n.conv(n.x, "y", SPREAD)
+    weight = n.const(np.full((3, 3, CHANNELS, 1), 1e-5), "depthwise/w")
+    bias = n.const(np.full(CHANNELS, 3e3), "depthwise/b")
+    graph = n.b.graph(
+        [
+            n.b.op(
+                *("DEPTHWISE_CONV2D", y, weight, bias, n.zero, n.zero),
+                **{"name": "depthwise", "acc_type": DType.FP32, **WINDOW},
+            )
+        ]
+    )
+    model, params = quantized(graph)
+    assert model.plan.factors == {"y": CHANNELS}
+    np.testing.assert_allclose(model.apply(params, X)[0], 3e3, rtol=0.01)
+    assert tq.check_bit_exact(model, params, X[:3], against=AGAINST)
+
+
+def test_batches_that_run_once_have_the_factors_of_the_first():
+    model = tq.prepare(expanded(high=FMAX))
+    batches = [X[:4], 3 * X[4:8], X[8:]]
+    once = tq.calibrate(model, iter(batches))
+    first = tq.calibrate(model, batches[:1])
+    chex.assert_trees_all_equal(once["factors"], first["factors"])
+    # All batches are in the range.
+    assert once["qparams"]["y"].scale > 1.5 * first["qparams"]["y"].scale
+    with pytest.raises(ValueError, match="no examples to calibrate with"):
+        tq.calibrate(model, iter([]))
+
+
+def test_factors_leave_out_outliers():
+    """An example that ranges leave out has no say in factors either."""
+    model = tq.prepare(expanded(high=FMAX))
+    far = X.copy()
+    far[3, ..., 1] *= 1e5
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        params = tq.calibrate(model, [far[:8], far[8:]])
+    assert any("1 of 12 examples" in str(each.message) for each in caught)
+    wanted = tq.calibrate(model, [np.delete(X, 3, 0)])
+    chex.assert_trees_all_equal(params["factors"], wanted["factors"])
+
+
+def test_factors_do_not_train():
+    """No gradient reaches them, and weight decay leaves them as they are."""
+    optax = pytest.importorskip("optax")
+    model, params = quantized(expanded())
+    wanted = np.asarray(model.apply(params, X, mode="float")[0])
+    trained = tq.fit(
+        model,
+        params,
+        [(X, wanted)] * 2,
+        lambda outputs, y: jnp.mean(jnp.square(outputs[0] - y)),
+        optimizer=optax.adamw(1e-3, weight_decay=0.5),
+    ).params
+    chex.assert_trees_all_equal(trained["factors"], params["factors"])
+    changed = trained["values"]["depthwise/w"] != params["values"]["depthwise/w"]
+    assert bool(jnp.any(changed))
+    assert tq.check_bit_exact(model, trained, X[:2], against=("frozen",))
+
+
+def test_rules_take_factors_away_and_bring_them_back():
+    model, params = quantized(expanded())
+    wide, wide_params = tq.with_rules(model, params, [INT16])
+    assert wide.plan.factors == {}
+    assert sqnr(wide, wide_params) > sqnr(model, params)
+    again, narrow = tq.with_rules(
+        wide, wide_params, [tq.rule("^y$", act=tq.QSpec(symmetric=False))]
+    )
+    chex.assert_trees_all_equal(narrow["factors"], params["factors"])
+    assert sqnr(again, narrow) > sqnr(model, params) - 1
+    # A model that never had them gets factors of 1.
+    whole, of_whole = quantized(expanded(), INT16)
+    new, new_params = tq.with_rules(
+        whole, of_whole, [tq.rule("^y$", act=tq.QSpec(symmetric=False))]
+    )
+    assert new_params["factors"]["y"].tolist() == [1] * CHANNELS
+    assert tq.check_bit_exact(new, new_params, X[:2], against=("frozen",))
+
+
+def test_every_remedy_takes_them():
+    """Programs of parts of a model see the scales of channels."""
+    model, params = quantized(expanded())
+    before = sqnr(model, params)
+    corrected = tq.bias_correct(model, params, [X])
+    chosen = tq.gptq(model, corrected, [X])
+    for changed in (corrected, chosen, tq.reconstruct(model, chosen, [X], steps=5)):
+        chex.assert_trees_all_equal(changed["factors"], params["factors"])
+        assert sqnr(model, changed) > before - 0.5
+    report = tq.report(model, params, X)
+    assert {row.tensor for row in report.rows} >= {"y", "depthwise"}
+
+
+def test_the_largest_finite_magnitude_of_each_channel():
+    y = jnp.float32([[[1, -2]], [[jnp.nan, 3]], [[-jnp.inf, 0.5]], [[-4, 0]]])
+    maxima = channel_maxima(y, 2)
+    chex.assert_trees_all_equal(maxima, jnp.float32([[1, 3], [4, 0.5]]))
+    factors = factors_of({"y": [np.asarray(maxima)], "dead": [np.zeros((2, 3), np.float32)]})
+    np.testing.assert_allclose(factors["y"], [1, 4 / 3], rtol=1e-6)
+    assert factors["dead"].tolist() == [1, 1, 1]
+
+
+def test_under_jit_vmap_and_grad():
+    model, params = quantized(expanded())
+    apply = functools.partial(model.apply, params)
+    chex.assert_trees_all_close(jax.jit(apply)(X), model.apply(params, X))
+    chex.assert_trees_all_close(jax.vmap(lambda x: apply(x[None])[0][0])(X), apply(X)[0])
+    gradient = jax.grad(lambda p: model.apply(p, X)[0].sum(), allow_int=True)(params)
+    assert not np.any(gradient["factors"]["y"])
+    assert np.any(gradient["values"]["up/w"])
+
+
+def test_the_scale_of_each_channel_is_a_correctly_rounded_quotient():
+    model, params = quantized(expanded())
+    own = with_channels(model.plan, params, "y", params["qparams"]["y"], rank=4)
+    assert own.scale.shape == (1, 1, 1, CHANNELS)
+    quotient = np.asarray(params["qparams"]["y"].scale) / np.asarray(params["factors"]["y"])
+    chex.assert_trees_all_equal(own.scale.reshape(-1), quotient)
+    assert with_channels(model.plan, params, "x", params["qparams"]["x"]) is params["qparams"]["x"]

@@ -1,0 +1,53 @@
+"""Activations with a scale for each channel: those that only depthwise convolutions read.
+
+Each channel of the sum has one channel of the input and a scale of its own anyway, so that a finer
+scale of a small channel costs nothing: the RESCALE before divides by it, the one behind multiplies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tosajax.dtypes import DType
+from tosajax.graph import Node
+
+if TYPE_CHECKING:
+    from tosajax.quant.convert.converter import Converter
+
+
+def channel_count(c: Converter, name: str, low: float | None, high: float | None) -> int:
+    """The channels of an activation that have scales of their own; 1 where all have one.
+
+    Args:
+      c: the converter, which knows the scale of the activation.
+      name: the activation.
+      low: the lower bound of the CLAMP that computes it; None without one.
+      high: the upper bound.
+    """
+    scaled, readers = c.scaled[c.owner(name)], c.readers(name)
+    is_plain = scaled.relevance is None and scaled.mask_axis is None
+    is_plain = is_plain and scaled.spec.dtype is DType.INT8 and not scaled.spec.observer.is_fixed
+    # Channels reach no farther than the largest of all: it is within both bounds.
+    is_bounded_alike = low in (None, 0.0) or (high is not None and low == -high)
+    is_inner = c.is_main and c.owner(name) == name and name not in c.graph.outputs
+    can_have = c.options.channel_scales and is_plain and is_bounded_alike and is_inner
+    if not can_have or not readers or not all(_has_channel_scales(c, name, n) for n in readers):
+        return 1
+    return (c.graph.tensors[name].shape or (1,))[-1]
+
+
+def factors_read(c: Converter, node: Node) -> tuple[str, int] | None:
+    """The input of a depthwise convolution whose channels have factors, and the sums of each."""
+    name, weight = node.inputs[:2]
+    if name not in c.factors:
+        return None
+    return name, (c.graph.tensors[weight].shape or ())[-1]
+
+
+def _has_channel_scales(c: Converter, name: str, node: Node) -> bool:
+    """Whether a node is a depthwise convolution of an activation by constants with such scales."""
+    if node.op != "DEPTHWISE_CONV2D" or name in node.inputs[1:]:
+        return False
+    (weight,), (output,) = node.inputs[1:2], node.outputs
+    is_constant = c.constant(weight) is not None and c.is_weight_alone(weight)
+    return is_constant and c.asked.weight(output, weight).per_channel and output not in c.covered
