@@ -257,18 +257,20 @@ def test_factors_leave_out_outliers():
 
 
 def test_factors_do_not_train():
-    """No gradient reaches them, and weight decay leaves them as they are."""
+    """No gradient reaches them, and weight decay leaves them as they are; corrections as well."""
     optax = pytest.importorskip("optax")
     model, params = quantized(expanded())
+    params = tq.bias_correct(model, params, [X])
     wanted = np.asarray(model.apply(params, X, mode="float")[0])
     trained = tq.fit(
         model,
         params,
         [(X, wanted)] * 2,
         lambda outputs, y: jnp.mean(jnp.square(outputs[0] - y)),
-        optimizer=optax.adamw(1e-3, weight_decay=0.5),
+        optimizer=optax.adamw(1e-5, weight_decay=50),
     ).params
-    chex.assert_trees_all_equal(trained["factors"], params["factors"])
+    for group in ("factors", "corrections"):
+        chex.assert_trees_all_equal(trained[group], params[group])
     changed = trained["values"]["depthwise/w"] != params["values"]["depthwise/w"]
     assert bool(jnp.any(changed))
     assert tq.check_bit_exact(model, trained, X[:2], against=("frozen",))

@@ -27,7 +27,7 @@ from tosajax.quant.training.losses import Loss, of_outputs
 from tosajax.quant.training.objective import Example, Objective, Teacher
 from tosajax.quant.training.schedule import Schedule
 from tosajax.quant.training.state import Ended, Fit, FitRow, FitState
-from tosajax.quant.training.steps import import_optax, relative
+from tosajax.quant.training.steps import import_optax, relative, without_fixed_steps
 
 if TYPE_CHECKING:
     import optax
@@ -263,7 +263,7 @@ class _Run:
         with jax.numpy_dtype_promotion("standard"):  # optax relies on it
             updates: Any
             updates, state = self.optimizer.update(gradient, state, params)
-            updates = schedule.with_held_scales(updates, step)
+            updates = schedule.with_held_scales(without_fixed_steps(updates), step)
             params = optax.apply_updates(params, updates)
         if of_batch:
             params = with_statistics(params, norms, momentum=schedule.momentum)

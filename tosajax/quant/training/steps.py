@@ -99,7 +99,7 @@ def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransform
         gradients = _map_positive(_chain_rule, updates, params)
         logarithms = _optimizer_view(params, state.start)
         steps, own = inner.update(gradients, state.inner, logarithms, **extra)
-        steps = _without_fixed_steps(_map_positive(_qparams_step, steps, params))
+        steps = without_fixed_steps(_map_positive(_qparams_step, steps, params))
         return steps, RelativeState(state.start, own)
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -175,7 +175,7 @@ def _half_range(qparams: QParams) -> jax.Array:
     return jnp.exp2(qparams.bits - 1)
 
 
-def _without_fixed_steps(steps: Params) -> Params:
+def without_fixed_steps(steps: Params) -> Params:
     """The steps, 0 for parameters that no gradient reaches: weight decay would shrink them."""
     if "qparams" not in steps:
         return steps
