@@ -203,6 +203,69 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "quant/convert/channel_scales.py",
+        "quant/convert/test_channel_scales.py",
+        {
+            "channel_count": [
+                change("is", "is not", 0),
+                *(side("and", n) for side in (left, right) for n in (0, 2, 3, 4)),
+                *(side("or", 0) for side in (left, right)),
+                unsigned("-", 0),
+                change("all", "any"),
+            ],
+            "factors_read": [change("not in", "in"), unsigned("-")],
+            "_has_channel_scales": [
+                condition("False"),
+                *(side("and", n) for side in (left, right) for n in range(2)),
+            ],
+        },
+    ),
+    *mutants(
+        "quant/ranges/channel_scales.py",
+        "quant/convert/test_channel_scales.py",
+        {
+            "channel_maxima": [unwrap("jnp.abs"), change("0", "jnp.abs(y)", 0)],
+            "_factors": [left("/", 0), left("/", 1), unwrap("np.maximum")],
+        },
+    ),
+    *mutants(
+        "quant/calibration.py",
+        "quant/convert/test_channel_scales.py quant/test_outliers.py",
+        {
+            "_observed_batches": [condition("True", 0), left("and", 1), right("and", 1)],
+            "_rows_kept": [condition("True")],
+            "updated_states": [left("*", 0)],
+        },
+    ),
+    *mutants(
+        "quant/model/recipes.py",
+        "quant/convert/test_channel_scales.py",
+        {
+            "channel_factors": [unwrap("lax.stop_gradient")],
+            "Scale.terms": [left("*", 1), condition("False", 3), condition("False", 4)],
+        },
+    ),
+    *mutants(
+        "quant/tune/islands.py",
+        "quant/convert/test_channel_scales.py",
+        {"with_rules": [condition("False", 1), change(".get", ".__getitem__", 1)]},
+    ),
+    *mutants(
+        "quant/training/fitting.py",
+        "quant/convert/test_channel_scales.py",
+        {"_Run._step": [unwrap("without_fixed_steps")]},
+    ),
+    *mutants(
+        "compare/scales.py",
+        "quant/test_scales_travel.py",
+        {"scales_in": [left("and"), change("-", "+")]},
+    ),
+    *mutants(
+        "compare/measure.py",
+        "quant/test_scales_travel.py",
+        {"_Values.add": [left("*", 0)]},
+    ),
+    *mutants(
         "quant/outliers.py",
         "quant/test_outliers.py",
         {
@@ -511,7 +574,7 @@ MUTANTS = [
                 left("*", 1),
             ],
             "_half_range": [left("-")],
-            "_without_fixed_steps": [result("steps", 1)],
+            "without_fixed_steps": [result("steps", 1)],
             "relative": [change("state.start", "params['qparams']", 0)],
         },
     ),
@@ -524,7 +587,7 @@ MUTANTS = [
         "quant/tune/islands.py",
         "quant/tune/test_islands.py",
         {
-            "with_rules": [condition("False")],
+            "with_rules": [condition("False", 0)],
             "_carried_qparams": [left("and", 0), condition("False", 1)],
             "_ends": [left("-"), left("*")],
         },
@@ -651,7 +714,7 @@ MUTANTS = [
                 change(">", "<", 1),
                 unwrap("jnp.maximum", 0),
             ],
-            "_least_unit": [change("_LEAST_RATIO", "0.0"), left("*", 0), left("*", 1)],
+            "_least_unit": [change("_LEAST_RATIO", "0.0"), left("*", 0), left("*", 2)],
         },
     ),
     *mutants(

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import tosajax
 from tosajax import Builder, DType, Graph, Tensor, reference_model
@@ -325,6 +326,30 @@ def test_under_jit_vmap_and_grad():
     gradient = jax.grad(lambda p: model.apply(p, X)[0].sum(), allow_int=True)(params)
     assert not np.any(gradient["factors"]["y"])
     assert np.any(gradient["values"]["up/w"])
+
+
+def test_networks_inside_loops_have_one_scale():
+    """Records of loops and branches are of elements, not of channels."""
+    rng = np.random.default_rng(4)
+    dimensions = ("NHWC", "HWIO", "NHWC")
+    first = rng.normal(0, 0.5, (1, 1, CHANNELS, CHANNELS)).astype(np.float32)
+    second = rng.normal(0, 0.5, (3, 3, 1, CHANNELS)).astype(np.float32)
+
+    def body(_: Any, x: jax.Array) -> jax.Array:
+        conv = functools.partial(lax.conv_general_dilated, dimension_numbers=dimensions)
+        y = jax.nn.relu(conv(x, first, (1, 1), "SAME"))
+        return conv(y, second, (1, 1), "SAME", feature_group_count=CHANNELS)
+
+    def loop(x: jax.Array) -> jax.Array:
+        return lax.fori_loop(0, 3, body, x)
+
+    model = tq.prepare(loop, example_args=[X[:1]], max_unroll=1)
+    assert any(node.op == "WHILE_LOOP" for node in model.float_graph.nodes)
+    assert model.plan.factors == {}
+    unrolled = tq.prepare(loop, example_args=[X[:1]], max_unroll=3)
+    assert len(unrolled.plan.factors) == 3
+    params = tq.calibrate(model, [X])
+    assert tq.check_bit_exact(model, params, X[:2], against=("frozen",))
 
 
 def test_the_scale_of_each_channel_is_a_correctly_rounded_quotient():

@@ -24,16 +24,16 @@ def channel_count(c: Converter, name: str, low: float | None, high: float | None
       low: the lower bound of the CLAMP that computes it; None without one.
       high: the upper bound.
     """
-    scaled, readers = c.scaled[c.owner(name)], c.readers(name)
-    is_plain = scaled.relevance is None and scaled.mask_axis is None
-    is_plain = is_plain and scaled.spec.dtype is DType.INT8 and not scaled.spec.observer.is_fixed
+    spec, mask_axis = c.scaled[c.owner(name)].spec, c.scaled[c.owner(name)].mask_axis
+    is_plain = spec.dtype is DType.INT8 and not spec.observer.is_fixed and mask_axis is None
     # Channels reach no farther than the largest of all: it is within both bounds.
     is_bounded_alike = low in (None, 0.0) or (high is not None and low == -high)
-    is_inner = c.is_main and c.owner(name) == name and name not in c.graph.outputs
-    can_have = c.options.channel_scales and is_plain and is_bounded_alike and is_inner
-    if not can_have or not readers or not all(_has_channel_scales(c, name, n) for n in readers):
-        return 1
-    return (c.graph.tensors[name].shape or (1,))[-1]
+    # Records of loops and branches are of elements, not of channels.
+    is_inner = c.is_main and name not in c.graph.outputs
+    is_allowed = c.options.channel_scales and is_plain and is_bounded_alike and is_inner
+    if is_allowed and all(_has_channel_scales(c, node) for node in c.readers(name)):
+        return (c.graph.tensors[name].shape or (1,))[-1]
+    return 1
 
 
 def factors_read(c: Converter, node: Node) -> tuple[str, int] | None:
@@ -44,10 +44,10 @@ def factors_read(c: Converter, node: Node) -> tuple[str, int] | None:
     return name, (c.graph.tensors[weight].shape or ())[-1]
 
 
-def _has_channel_scales(c: Converter, name: str, node: Node) -> bool:
-    """Whether a node is a depthwise convolution of an activation by constants with such scales."""
-    if node.op != "DEPTHWISE_CONV2D" or name in node.inputs[1:]:
+def _has_channel_scales(c: Converter, node: Node) -> bool:
+    """Whether a node is a depthwise convolution by constants with a scale for each channel."""
+    if node.op != "DEPTHWISE_CONV2D":
         return False
-    (weight,), (output,) = node.inputs[1:2], node.outputs
+    weight, (output,) = node.inputs[1], node.outputs
     is_constant = c.constant(weight) is not None and c.is_weight_alone(weight)
-    return is_constant and c.asked.weight(output, weight).per_channel and output not in c.covered
+    return is_constant and c.asked.weight(output, weight).per_channel
