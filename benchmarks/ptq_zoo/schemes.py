@@ -57,6 +57,7 @@ SCHEMES = {
     "auto": Scheme(budget=quant.Budget()),
     "auto w4": Scheme(weight=_INT4, budget=quant.Budget()),
     "narrow": Scheme(options={"wide_normalizers": False, "wide_elementwise": False}),
+    "one scale": Scheme(options={"channel_scales": False}),
 }
 # In the place of a scheme: another program's quantizer, of INT8 as well.
 PEER = "peer"

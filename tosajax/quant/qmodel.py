@@ -260,9 +260,9 @@ class PreparedModel(QModel):
     Parameters are a dictionary of float32 arrays, from `calibrate`: "values" (constants of the
     float graph), "qparams" (a QParams of each tensor with a scale of its own), "tables" (samples
     of functions), "sampled" (the QParams that their inputs had then), all by tensor name; "norms"
-    (a Norm of each convolution that keeps its batch norm, by its output); and "corrections" of
-    values, from `bias_correct` and `learned_rounding`, which the integers follow
-    and the float graph does not.
+    (a Norm of each convolution that keeps its batch norm, by its output); "factors" of the channels
+    of activations that have a scale for each, which do not train; and "corrections" of values, from
+    `bias_correct` and `learned_rounding`, which the integers follow and the float graph does not.
 
     Args:
       float_graph: FP32.
