@@ -213,7 +213,7 @@ MUTANTS = [
                 unsigned("-", 0),
                 change("all", "any"),
             ],
-            "factors_read": [change("not in", "in"), unsigned("-")],
+            "factors_read": [change("not in", "in")],
             "_has_channel_scales": [
                 condition("False"),
                 *(side("and", n) for side in (left, right) for n in range(2)),

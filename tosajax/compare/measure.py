@@ -261,7 +261,9 @@ class _Values:
         whole = values.astype(np.int64)
         if self.side.scale is None:
             return whole
-        return (whole - self.side.zero_point).astype(np.float64) * np.float64(self.side.scale)
+        return (whole - self.side.zero_point).astype(np.float64) * np.asarray(
+            self.side.scale, np.float64
+        )
 
     def steps(self, values: np.ndarray, other: Side) -> np.ndarray:
         """The values in integer steps, float64: floats are quantized by `other`, the integers."""
@@ -270,7 +272,7 @@ class _Values:
             return values.astype(np.float64)
         # Divides as `quantize` does, but does not saturate, so that saturation shows as an error.
         with np.errstate(over="ignore"):
-            whole = np.rint(values.astype(np.float32) / np.float32(other.scale or 1.0))
+            whole = np.rint(values.astype(np.float32) / np.asarray(other.scale or 1.0, np.float32))
         return whole.astype(np.float64) + other.zero_point
 
     def signal(self, x: np.ndarray) -> np.ndarray:
@@ -287,7 +289,7 @@ class _Values:
             ends = np.asarray(self.side.limits, np.float64)
             if self.side.scale is not None:
                 steps = (ends - self.side.zero_point).reshape(2, 1)
-                ends = (steps * np.float64(self.side.scale)).reshape(2, -1)
+                ends = (steps * np.asarray(self.side.scale, np.float64)).reshape(2, -1)
             self._at_limits += int(np.count_nonzero((x <= ends[0]) | (x >= ends[1])))
         numbers = x[x == x]
         if numbers.size:

@@ -24,7 +24,7 @@ from tosajax.spec import NanMode
 AGAINST = ("frozen", "reference_model") if reference_model.is_installed() else ("frozen",)
 CHANNELS = 4
 # What the first convolution multiplies the channels by: one of them is dead.
-SPREAD = np.float32([1, 0.1, 0.02, 0])
+SPREAD = np.array([1, 0.1, 0.02, 0], np.float32)
 X = np.random.default_rng(5).normal(0, 1, (12, 5, 5, CHANNELS)).astype(np.float32)
 FMAX = float(np.finfo(np.float32).max)
 POINT = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
@@ -50,7 +50,8 @@ class Network:
         return self.b.op(op, x, *operands, *zeros, name=name, acc_type=DType.FP32, **geometry)
 
     def conv(self, x: Tensor, name: str, factors: np.ndarray | None = None) -> Tensor:
-        weight = self.rng.normal(0, 0.5, (CHANNELS, 1, 1, (x.shape or ())[-1]))
+        *_, inputs = x.shape or (1,)
+        weight = self.rng.normal(0, 0.5, (CHANNELS, 1, 1, inputs))
         scale = np.ones(CHANNELS) if factors is None else factors
         return self._conv("CONV2D", x, weight * scale.reshape(-1, 1, 1, 1), name, **POINT)
 
@@ -61,7 +62,7 @@ class Network:
         return self._conv("DEPTHWISE_CONV2D", x, weight, name, **WINDOW)
 
     def clamp(self, x: Tensor, name: str, low: float = 0, high: float = FMAX) -> Tensor:
-        ends = {"min_val": np.float32(low), "max_val": np.float32(high)}
+        ends: dict[str, Any] = {"min_val": np.float32(low), "max_val": np.float32(high)}
         return self.b.op("CLAMP", x, name=name, nan_mode=NanMode.PROPAGATE, **ends)
 
 
@@ -332,8 +333,8 @@ def test_networks_inside_loops_have_one_scale():
     """Records of loops and branches are of elements, not of channels."""
     rng = np.random.default_rng(4)
     dimensions = ("NHWC", "HWIO", "NHWC")
-    first = rng.normal(0, 0.5, (1, 1, CHANNELS, CHANNELS)).astype(np.float32)
-    second = rng.normal(0, 0.5, (3, 3, 1, CHANNELS)).astype(np.float32)
+    first = jnp.float32(rng.normal(0, 0.5, (1, 1, CHANNELS, CHANNELS)))
+    second = jnp.float32(rng.normal(0, 0.5, (3, 3, 1, CHANNELS)))
 
     def body(_: Any, x: jax.Array) -> jax.Array:
         conv = functools.partial(lax.conv_general_dilated, dimension_numbers=dimensions)

@@ -32,7 +32,8 @@ def channel_count(c: Converter, name: str, low: float | None, high: float | None
     is_inner = c.is_main and name not in c.graph.outputs
     is_allowed = c.options.channel_scales and is_plain and is_bounded_alike and is_inner
     if is_allowed and all(_has_channel_scales(c, node) for node in c.readers(name)):
-        return (c.graph.tensors[name].shape or (1,))[-1]
+        *_, count = c.graph.tensors[name].shape or (1,)
+        return count
     return 1
 
 
@@ -41,7 +42,8 @@ def factors_read(c: Converter, node: Node) -> tuple[str, int] | None:
     name, weight = node.inputs[:2]
     if name not in c.factors:
         return None
-    return name, (c.graph.tensors[weight].shape or ())[-1]
+    *_, count = c.graph.tensors[weight].shape or (1,)
+    return name, count
 
 
 def _has_channel_scales(c: Converter, node: Node) -> bool:
