@@ -26,6 +26,22 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "rewrite/unsigned_ends.py",
+        "rewrite/test_unsigned_ends.py",
+        {
+            "_chosen": [
+                change("is", "is not", 1),
+                condition("False", 2),
+                condition("False", 3),
+                condition("False", 4),
+                condition("False", 5),
+                condition("False", 6),
+            ],
+            "_rescale": [change("half", "0", 0), change("half", "0", 1)],
+            "_unsigned": [left("+", 0), left("+", 1), left("+", 2), left("and")],
+        },
+    ),
+    *mutants(
         "lowering/operators.py",
         "passes/test_binding.py lowering",
         {

@@ -11,6 +11,7 @@ from tosajax.rewrite.floats import to_float
 from tosajax.rewrite.output_bits import bits
 from tosajax.rewrite.rescale import rounding, scale
 from tosajax.rewrite.table import table_resolution
+from tosajax.rewrite.unsigned_ends import unsigned
 from tosajax.rewrite.variables import (
     WithoutVariables,
     states_to_variables,
@@ -26,6 +27,7 @@ __all__ = [
     "states_to_variables",
     "table_resolution",
     "to_float",
+    "unsigned",
     "variables_to_states",
 ]
 

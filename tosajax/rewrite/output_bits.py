@@ -13,12 +13,12 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor, arguments
 from tosajax.graph.edit import Draft, rewritten
 from tosajax.graph.zero_points import zero_points
-from tosajax.spec import Kind, NanMode, RoundingMode
+from tosajax.rewrite.power_of_two import rescaled
+from tosajax.spec import Kind, NanMode
 
 # The activations to round: outputs of these operators, of these types.
 _MAKERS = ("RESCALE", "TABLE", "AVG_POOL2D", "CLAMP")
 _ROUNDED = (DType.INT8, DType.INT16)
-_ONE = 1 << 30  # the multiplier for a factor of 1, with a shift of 30
 
 
 class _Grid(NamedTuple):
@@ -134,9 +134,9 @@ def _rounded(draft: Draft, node: Node, grid: _Grid) -> list[Node]:
     )  # fmt: skip
     return [
         dataclasses.replace(node, outputs=(whole,)),
-        _shifted(draft, whole, low, 30 + grid.drop, (grid.zero_point, 0), node),
+        rescaled(draft, whole, low, 30 + grid.drop, (grid.zero_point, 0), node.location),
         clamp,
-        _shifted(draft, ends, name, 30 - grid.drop, (0, grid.zero_point), node),
+        rescaled(draft, ends, name, 30 - grid.drop, (0, grid.zero_point), node.location),
     ]
 
 
@@ -145,28 +145,6 @@ _STEPS = ("all_bits", "fewer_bits", "clamped")
 
 def _scalar(value: int, tensor: Tensor) -> np.generic:
     return tensor.dtype.storage.type(value)
-
-
-def _shifted(
-    draft: Draft, source: str, target: str, shift: int, zeros: tuple[int, int], node: Node
-) -> Node:
-    """A RESCALE by 2**(30 - shift)."""
-    dtype = draft.tensors[target].dtype
-    inputs = (
-        source,
-        draft.const(f"{target}/one", [_ONE], DType.INT32),
-        draft.const(f"{target}/shift", [shift], DType.INT8),
-        draft.const(f"{target}/input_zp", [zeros[0]], dtype),
-        draft.const(f"{target}/output_zp", [zeros[1]], dtype),
-    )
-    attributes = {
-        "scale32": True,
-        "rounding_mode": RoundingMode.SINGLE_ROUND,
-        "per_channel": False,
-        "input_unsigned": False,
-        "output_unsigned": False,
-    }
-    return Node("RESCALE", inputs, (target,), attributes, node.location)
 
 
 def _weights(graph: Graph, n: int, where: str | None) -> Graph:
