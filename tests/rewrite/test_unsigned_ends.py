@@ -92,17 +92,19 @@ def test_an_image_as_bytes():
 
 def test_all_inputs_of_int8_by_default():
     b = Builder()
-    x, i = b.input("x", DType.INT8, (1, 6)), b.input("i", DType.INT32, (1, 6))
+    x, i = b.input("image", DType.INT8, (1, 6)), b.input("i", DType.INT32, (1, 6))
     graph = b.graph([b.op("REVERSE", x, axis=1, name="y"), b.op("REVERSE", i, axis=1, name="j")])
     changed = rewrite.unsigned(graph)
-    assert unsigned_tensors(changed) == {"x"}
+    assert unsigned_tensors(changed) == {"image"}
     with pytest.raises(ValueError, match="graph 'main' has no signed input of INT8"):
         rewrite.unsigned(changed)
-    with pytest.raises(ValueError, match="'x' is unsigned already"):
-        rewrite.unsigned(changed, "x")
+    with pytest.raises(ValueError, match="'image' is unsigned already"):
+        rewrite.unsigned(changed, "image")
     with pytest.raises(ValueError, match="'i' is INT32, expected INT8 or INT16"):
-        rewrite.unsigned(graph, ["x", "i"])
-    with pytest.raises(ValueError, match="'q' is no input or output, expected some of x, i, y, j"):
+        rewrite.unsigned(graph, ["image", "i"])
+    with pytest.raises(
+        ValueError, match="'q' is no input or output, expected some of image, i, y, j"
+    ):
         rewrite.unsigned(graph, "q")
 
 
