@@ -116,11 +116,11 @@ def test_scales_of_channels_travel(calibrated, tmp_path):
     noise = float(np.sum(np.square(conv - wanted)))
     expected = 10 * np.log10(float(np.sum(np.square(wanted))) / noise)
     np.testing.assert_allclose(by_name["conv"].total.sqnr, expected, rtol=1e-4)
-    # An integer is off by a step at most, beside its own float operator.
+    # Few integers are off by a step, beside their own float operator, or saturate.
     for name in ("conv", "out"):
         alone = by_name[name].local
         assert alone is not None
-        assert alone.max_error <= 1
+        assert alone.mean_abs_error < 0.3
     clipped = by_name["conv"].total.clipped_a
     assert clipped is not None
     assert 0 <= clipped < 0.05

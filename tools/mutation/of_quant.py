@@ -209,8 +209,7 @@ MUTANTS = [
             "channel_count": [
                 change("is", "is not", 0),
                 *(side("and", n) for side in (left, right) for n in (0, 2, 3, 4)),
-                *(side("or", 0) for side in (left, right)),
-                unsigned("-", 0),
+                *(change(*signs) for signs in (("<=", ">="), (">=", "<="))),
                 change("all", "any"),
             ],
             "factors_read": [change("not in", "in")],
@@ -224,8 +223,8 @@ MUTANTS = [
         "quant/ranges/channel_scales.py",
         "quant/convert/test_channel_scales.py",
         {
-            "channel_maxima": [unwrap("jnp.abs"), change("0", "jnp.abs(y)", 0)],
-            "_factors": [left("/", 0), left("/", 1), unwrap("np.maximum")],
+            "channel_ends": [unsigned("-", 1), change("0", "y", 0)],
+            "_factors": [unwrap("np.minimum"), change(">", ">="), change("1", "0", 0)],
         },
     ),
     *mutants(

@@ -44,7 +44,7 @@ from tosajax.quant.outliers import (
 )
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.qparams import QParams
-from tosajax.quant.ranges.channel_scales import channel_maxima, factors_of
+from tosajax.quant.ranges.channel_scales import channel_ends, factors_of
 from tosajax.quant.ranges.channels import along, on_last_axis
 from tosajax.quant.ranges.mask_ranges import Masked, leaving_out, widened
 from tosajax.quant.ranges.observers import (
@@ -366,13 +366,13 @@ class _Seen(NamedTuple):
     Args:
       observed: the states of observers.
       sizes: of the outputs `sized_outputs` of each batch.
-      maxima: of the channels of the tensors with channel factors, of each batch.
+      channels: the `channel_ends` of the tensors with channel factors, of each batch.
       is_computed: of each tensor of `_sources`, whether some example computes it.
     """
 
     observed: Observed
     sizes: list[Sizes]
-    maxima: dict[str, list[np.ndarray]]
+    channels: dict[str, list[np.ndarray]]
     is_computed: np.ndarray
 
 
@@ -396,7 +396,7 @@ def _observed_batches(
         rest = iter(batches)
         first = list(itertools.islice(rest, 1))
         bar.step("compiling")
-        factors = factors_of(run(first, silent, factors).maxima)
+        factors = factors_of(run(first, silent, factors).channels)
         batches = itertools.chain(first, rest)
     seen = run(batches, bar, factors)
     _check_all_computed(model, seen)
@@ -404,7 +404,7 @@ def _observed_batches(
     if left_out is None and (first or not factors):
         return seen.observed
     bar.step("calibrating again")
-    kept = {name: _rows_kept(maxima, left_out) for name, maxima in seen.maxima.items()}
+    kept = {name: _rows_kept(channels, left_out) for name, channels in seen.channels.items()}
     return run(batches, silent, factors_of(kept), left_out).observed
 
 
@@ -421,7 +421,7 @@ def _seen(
     """A run over batches, but for some examples of each."""
     states, count, moments = initial_states(model), 0, _initial_moments(model)
     sizes: list[Sizes] = []
-    maxima: dict[str, list[np.ndarray]] = {name: [] for name in factors}
+    channels: dict[str, list[np.ndarray]] = {name: [] for name in factors}
     names = [source for source, _ in _sources(model)]
     is_computed = np.zeros(len(names), np.bool_)
     update, update_moments = jitted(model, updated_states), jitted(model, _updated_moments)
@@ -437,8 +437,8 @@ def _seen(
             continue
         states, sight = update(states, params, *kept)
         sizes.append(sight.sizes)
-        for name, each in sight.maxima.items():
-            maxima[name].append(np.asarray(each))
+        for name, each in sight.channels.items():
+            channels[name].append(np.asarray(each))
         is_computed = sight.is_computed | is_computed
         _check_turns(names, sight, count)
         if not allow_nan:
@@ -451,7 +451,7 @@ def _seen(
     if not count:
         raise ValueError("no examples to calibrate with")
     observed = Observed(values, states, moments, factors)
-    return _Seen(observed, sizes, maxima, np.asarray(is_computed))
+    return _Seen(observed, sizes, channels, np.asarray(is_computed))
 
 
 def _no_factors(model: PreparedModel) -> dict[str, jax.Array]:
@@ -460,12 +460,12 @@ def _no_factors(model: PreparedModel) -> dict[str, jax.Array]:
 
 
 def _rows_kept(
-    maxima: Sequence[np.ndarray], left_out: Sequence[Sequence[int]] | None
+    channels: Sequence[np.ndarray], left_out: Sequence[Sequence[int]] | None
 ) -> list[np.ndarray]:
     """The rows of each batch but those of some examples."""
     if left_out is None:
-        return list(maxima)
-    return [np.delete(rows, places, 0) for rows, places in zip(maxima, left_out, strict=True)]
+        return list(channels)
+    return [np.delete(rows, places, 0) for rows, places in zip(channels, left_out, strict=True)]
 
 
 def _check_all_computed(model: QModel, seen: _Seen) -> None:
@@ -497,14 +497,14 @@ class Sight(NamedTuple):
       is_nan: it is computed, and NaN throughout.
       is_cut: a loop takes more turns than are known to be the most.
       sizes: of the outputs `sized_outputs`, by example.
-      maxima: the `channel_maxima` of the tensors with channel factors.
+      channels: the `channel_ends` of the tensors with channel factors.
     """
 
     is_computed: jax.Array
     is_nan: jax.Array
     is_cut: jax.Array
     sizes: Sizes
-    maxima: dict[str, jax.Array]
+    channels: dict[str, jax.Array]
 
 
 def updated_states(
@@ -527,7 +527,7 @@ def updated_states(
     values, records = float_values(model, params, list(dict.fromkeys(names)), *inputs)
     count = example_count(model, inputs)
     sizes = sizes_of([values[name] for name in sized], count)
-    maxima = {name: channel_maxima(values[name], count) for name in model.plan.factors}
+    channels = {name: channel_ends(values[name], count) for name in model.plan.factors}
     yes, sights = jnp.bool_(True), []
     for source, name in sources:
         is_computed, is_cut = yes, ~yes
@@ -549,9 +549,9 @@ def updated_states(
         sights.append((is_computed, is_nan, is_cut))
     if not sights:
         none = jnp.zeros(0, jnp.bool_)
-        return states, Sight(none, none, none, sizes, maxima)
+        return states, Sight(none, none, none, sizes, channels)
     is_computed, is_nan, is_cut = (jnp.stack(each) for each in zip(*sights, strict=True))
-    return states, Sight(is_computed, is_nan, is_cut, sizes, maxima)
+    return states, Sight(is_computed, is_nan, is_cut, sizes, channels)
 
 
 def _initial_moments(model: PreparedModel) -> dict[str, Moments]:

@@ -26,11 +26,11 @@ def channel_count(c: Converter, name: str, low: float | None, high: float | None
     """
     spec, mask_axis = c.scaled[c.owner(name)].spec, c.scaled[c.owner(name)].mask_axis
     is_plain = spec.dtype is DType.INT8 and not spec.observer.is_fixed and mask_axis is None
-    # Channels reach no farther than the largest of all: it is within both bounds.
-    is_bounded_alike = low in (None, 0.0) or (high is not None and low == -high)
+    # Factors take no channel beyond the bounds of all; but 0 must stay 0.
+    has_zero = (low is None or low <= 0) and (high is None or high >= 0)
     # Records of loops and branches are of elements, not of channels.
     is_inner = c.is_main and name not in c.graph.outputs
-    is_allowed = c.options.channel_scales and is_plain and is_bounded_alike and is_inner
+    is_allowed = c.options.channel_scales and is_plain and has_zero and is_inner
     if is_allowed and all(_has_channel_scales(c, node) for node in c.readers(name)):
         *_, count = c.graph.tensors[name].shape or (1,)
         return count

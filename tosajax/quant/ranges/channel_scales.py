@@ -1,4 +1,4 @@
-"""Factors that make the channels of an activation equally large before they are rounded."""
+"""Factors that make the channels of an activation fill its range before they are rounded."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ import numpy as np
 _MOST = 64.0  # times finer than the largest channel: new examples may have more in a small one
 
 
-def channel_maxima(y: jax.Array, count: int) -> jax.Array:
-    """The largest finite magnitude of each channel, by example: (examples, channels).
+def channel_ends(y: jax.Array, count: int) -> jax.Array:
+    """How far each channel reaches above 0 and below it, by example: (examples, 2, channels).
 
     Args:
-      y: examples on the first axes, channels on the last.
+      y: examples on the first axes, channels on the last; what is not finite does not count.
       count: of examples.
     """
-    finite = jnp.where(jnp.isfinite(y), jnp.abs(y), 0)
-    return finite.reshape(count, -1, y.shape[-1]).max(1, initial=0)
+    finite = jnp.where(jnp.isfinite(y), y, 0).reshape(count, -1, y.shape[-1])
+    return jnp.stack([finite.max(1, initial=0), (-finite).max(1, initial=0)], 1)
 
 
-def factors_of(maxima: Mapping[str, Sequence[np.ndarray]]) -> dict[str, jax.Array]:
-    """The factors of each tensor's channels, at least 1; of the largest channel 1.
+def factors_of(ends: Mapping[str, Sequence[np.ndarray]]) -> dict[str, jax.Array]:
+    """The largest factors, from 1 to 64, with which no channel reaches farther than all did.
+
+    So the range of the tensor stays, and no channel is coarser than it was.
 
     Args:
-      maxima: of the examples of some batches.
+      ends: of the examples of some batches, by tensor.
     """
-    return {name: _factors(np.concatenate(each).max(0)) for name, each in maxima.items()}
+    return {name: _factors(np.concatenate(each).max(0)) for name, each in ends.items()}
 
 
-def _factors(maxima: np.ndarray) -> jax.Array:
-    largest = maxima.max()
-    least = np.maximum(maxima, largest / _MOST)
-    return jnp.asarray(np.where(least > 0, largest / np.where(least > 0, least, 1), 1), jnp.float32)
+def _factors(ends: np.ndarray) -> jax.Array:
+    whole = ends.max(1, keepdims=True)
+    room = np.divide(whole, ends, out=np.full_like(ends, _MOST), where=ends > 0)
+    return jnp.asarray(np.minimum(room.min(0), _MOST), jnp.float32)
