@@ -110,8 +110,8 @@ TYPES: dict[str, set[str]] = {"compare": {"quant"}, "viz": {"compare", "quant", 
 # Modules and packages of `quant`, lowest first: each imports those before it.
 QUANT = (
     *("storages", "qparams", "ranges", "graphs", "spec", "model", "convert", "freezing", "qmodel"),
-    *("preparation", "lifting", "limiting", "sampling", "outliers", "calibration", "sequences"),
-    "error_report",
+    *("preparation", "lifting", "limiting", "sampling", "outliers", "observing", "calibration"),
+    *("sequences", "error_report"),
     *("bit_exact", "training", "tune"),
 )
 

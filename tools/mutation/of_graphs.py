@@ -36,6 +36,7 @@ MUTANTS = [
                 condition("False", 4),
                 condition("False", 5),
                 condition("False", 6),
+                condition("False", 7),
             ],
             "_rescale": [change("half", "0", 0), change("half", "0", 1)],
             "_unsigned": [left("+", 0), left("+", 1), left("+", 2), left("and")],

@@ -228,10 +228,10 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "quant/calibration.py",
+        "quant/observing.py",
         "quant/convert/test_channel_scales.py quant/test_outliers.py",
         {
-            "_observed_batches": [condition("True", 0), left("and", 1), right("and", 1)],
+            "observed_batches": [condition("True", 0), left("and", 1), right("and", 1)],
             "_rows_kept": [condition("True")],
             "updated_states": [left("*", 0)],
         },
@@ -247,7 +247,7 @@ MUTANTS = [
     *mutants(
         "quant/tune/islands.py",
         "quant/convert/test_channel_scales.py",
-        {"with_rules": [condition("False", 1), change(".get", ".__getitem__", 1)]},
+        {"with_rules": [condition("False", 1)]},
     ),
     *mutants(
         "quant/training/fitting.py",

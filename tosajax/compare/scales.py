@@ -51,7 +51,7 @@ def scales_in(graph: Graph) -> dict[str, Scale]:
     """
     scales: dict[str, Scale] = {}
     for name, entry in graph.quantization.items():
-        last = len(graph.tensors[name].shape or ()) - 1 if name in graph.tensors else None
+        last = len(graph.tensors[name].shape or ()) - 1
         if (pair := entry.of_all) is not None:
             scales[name] = pair
         elif entry.axes == (last,) and len(entry.zero_point) == 1:

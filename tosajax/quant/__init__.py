@@ -20,11 +20,12 @@ LiftedModel('main', graph 14 nodes, weights 1, bias 1, rescale 1)
 """
 
 from tosajax.quant.bit_exact import BitExactReport, Comparison, check_bit_exact
-from tosajax.quant.calibration import Observed, calibrate, initial_values, observe, settle
+from tosajax.quant.calibration import calibrate, initial_values, observe, settle
 from tosajax.quant.error_report import QuantReport, Row, report
 from tosajax.quant.lifting import lift
 from tosajax.quant.model.norms import Norm, with_statistics
 from tosajax.quant.model.run import Mode
+from tosajax.quant.observing import Observed
 from tosajax.quant.preparation import prepare
 from tosajax.quant.qmodel import LiftedModel, PreparedModel, QModel
 from tosajax.quant.qparams import (

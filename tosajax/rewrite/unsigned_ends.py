@@ -80,8 +80,6 @@ def _chosen(graph: Graph, names: str | Collection[str] | None) -> list[str]:
             raise ValueError(f"{name!r} is {dtype.name}, expected INT8 or INT16")
         if name in already:
             raise ValueError(f"{name!r} is unsigned already")
-        if name in graph.inputs and name in graph.outputs:
-            raise ValueError(f"{name!r} is an input and an output at once")
     return chosen
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Node
+from tosajax.quant.convert.accumulators import Accumulator, bias_limit
 from tosajax.quant.convert.channel_scales import factors_read
-from tosajax.quant.convert.converter import Accumulator, Converter, bias_limit
+from tosajax.quant.convert.converter import Converter
 from tosajax.quant.model.recipes import Scale
 from tosajax.report import UnsupportedError
 

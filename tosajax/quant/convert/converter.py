@@ -13,6 +13,7 @@ from tosajax.builder import Builder
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.passes.turns import turns
+from tosajax.quant.convert.accumulators import Accumulator
 from tosajax.quant.convert.activation_specs import ActivationSpecs
 from tosajax.quant.convert.channel_scales import channel_count
 from tosajax.quant.convert.octave_indices import octave_indices, octave_size
@@ -43,16 +44,6 @@ SINGLE_ROUND = spec.RoundingMode.SINGLE_ROUND
 TABLE_STEP = 128
 # Bits that int32 sums keep below the unit of int8 and int16, as in TFLite's kernels.
 _HEADROOM = {DType.INT8: 20, DType.INT16: 15}
-
-
-@dataclasses.dataclass(frozen=True)
-class Accumulator:
-    """Integers, mostly int32 or int48, and their unit: real = unit * (integer - zero point)."""
-
-    tensor: Tensor
-    scale: Scale
-    zero_point: Tensor | None = None
-    bits: int = 0  # of the largest sum, where another may follow
 
 
 class Converter:
@@ -585,18 +576,6 @@ class Converter:
     def sum(self, name: str) -> Accumulator | None:
         """The accumulator that a tensor stays; None where it does not."""
         return self._sums.get(name)
-
-
-def bias_limit(acc_type: DType, products: int) -> float:
-    """The largest bias beside products whose sum is at most so large; at least 1/4 of the range.
-
-    Args:
-      acc_type: INT32 or INT48.
-      products: the largest magnitude of their sum.
-    """
-    whole = 2.0 ** (acc_type.bits - 1)
-    # Two units of float32 less than the range.
-    return max(whole * (1 - 2.0**-23) - products, whole / 4)
 
 
 def table_size(input: DType) -> int:

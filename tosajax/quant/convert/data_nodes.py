@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tosajax.graph import Node
-from tosajax.quant.convert.converter import Accumulator, Converter
+from tosajax.quant.convert.accumulators import Accumulator
+from tosajax.quant.convert.converter import Converter
 
 
 def identity(c: Converter, node: Node) -> None:

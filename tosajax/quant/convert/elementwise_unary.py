@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node
-from tosajax.quant.convert.converter import Accumulator, Converter
+from tosajax.quant.convert.accumulators import Accumulator
+from tosajax.quant.convert.converter import Converter
 from tosajax.quant.model.recipes import Scale
 
 

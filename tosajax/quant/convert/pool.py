@@ -9,7 +9,8 @@ import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node
-from tosajax.quant.convert.converter import Accumulator, Converter
+from tosajax.quant.convert.accumulators import Accumulator
+from tosajax.quant.convert.converter import Converter
 from tosajax.quant.model.recipes import Scale
 
 

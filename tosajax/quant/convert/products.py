@@ -6,7 +6,8 @@ import dataclasses
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
-from tosajax.quant.convert.converter import Accumulator, Converter, bias_limit
+from tosajax.quant.convert.accumulators import Accumulator, bias_limit
+from tosajax.quant.convert.converter import Converter
 from tosajax.quant.model.recipes import Bias, Scale
 
 # Of two differences of INT8: where so many of them leave no room in int32, a bias is added later.

@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from tosajax.grad.qtensor import QTensor
@@ -63,6 +64,11 @@ def without_fixed_gradients(plan: Plan, params: Params) -> Params:
         elif not spec.learned_bits:
             qparams[name] = dataclasses.replace(own, bits=lax.stop_gradient(own.bits))
     return {**params, "qparams": qparams}
+
+
+def no_factors(plan: Plan) -> dict[str, jax.Array]:
+    """Factors of channels that change nothing."""
+    return {name: jnp.ones(count) for name, count in plan.factors.items()}
 
 
 def with_channels(plan: Plan, params: Params, name: str, own: QParams, *, rank: int = 1) -> QParams:

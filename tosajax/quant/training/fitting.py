@@ -14,12 +14,13 @@ import numpy as np
 
 from tosajax.arguments.types import check_type, count
 from tosajax.progress import Progress
-from tosajax.quant.calibration import Observed, initial_states, not_computed, settle, updated_states
+from tosajax.quant.calibration import settle
 from tosajax.quant.model.arguments import Batch, Input, check_batches, real_inputs
 from tosajax.quant.model.norms import with_statistics
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.run import Mode, input_arrays
+from tosajax.quant.observing import Observed, initial_states, not_computed, updated_states
 from tosajax.quant.qmodel import QModel, prepared
 from tosajax.quant.sampling import sample_tables
 from tosajax.quant.training.examples import examples, step_count

@@ -16,6 +16,7 @@ from tosajax.quant.calibration import weight_qparams
 from tosajax.quant.convert.graphs import converted
 from tosajax.quant.graphs.blocks import all_nodes
 from tosajax.quant.model import on_host
+from tosajax.quant.model.params import no_factors
 from tosajax.quant.model.recipes import Params, corrected
 from tosajax.quant.model.room import with_room
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
@@ -74,9 +75,7 @@ def with_rules(
     graph, plan = converted(model.float_graph, model.plan.norms, options)
     changed = dataclasses.replace(model, graph=graph, plan=plan)
     if plan.factors:
-        own = params.get("factors", {})
-        factors = {n: own.get(n, jnp.ones(count)) for n, count in plan.factors.items()}
-        params = {**params, "factors": factors}
+        params = {**params, "factors": {**no_factors(plan), **params.get("factors", {})}}
     carry = jax.jit(functools.partial(_carried, model, changed))
     qparams = on_host.on_device(on_host.evaluate(carry, params))
     return changed, sample_tables(changed, {**params, "qparams": qparams})

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tosajax.quant.calibration import Observed, calibrate, observe, settle
+from tosajax.quant.calibration import calibrate, observe, settle
 from tosajax.quant.model.arguments import Batch
 from tosajax.quant.model.recipes import Params
+from tosajax.quant.observing import Observed
 from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.ranges.observers import Observer, mse, percentile
