@@ -188,7 +188,7 @@ MUTANTS = [
         "quant/tune/test_automatic.py",
         {
             "_Search._outliers": [change(">", "<")],
-            "_Search._leave_out_outliers": [right("or", 0)],
+            "_Search._is_no_worse": [change(">", "<"), change("!=", "==")],
             "_relative_noise": [left("/", 0), unwrap("np.maximum")],
         },
     ),

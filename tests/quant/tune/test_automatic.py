@@ -166,6 +166,21 @@ def test_examples_far_beyond_others_are_left_out():
     assert np.square(outputs[0] - outputs[1]).sum() < 0.1 * np.square(outputs[1]).sum()
 
 
+@pytest.mark.parametrize(("then", "is_kept"), [(1.0, True), (-1.0, False)])
+def test_the_metric_decides_whether_examples_are_left_out(then, is_kept):
+    scores = iter([0.0, then, then])
+    budget = tq.Budget(seconds=60)
+    found = tq.auto(
+        _linear,
+        _with_outliers(3, 8),
+        example_args=[examples()[0]],
+        metric=lambda predict: next(scores, -2.0),
+        budget=budget,
+    )
+    remedy = found.remedies[1]
+    assert (remedy.name, remedy.is_kept, remedy.score) == ("without outliers", is_kept, then)
+
+
 def test_rare_large_probabilities_are_no_outliers():
     def small(x: jax.Array) -> jax.Array:
         return _linear(x) * np.float32(1e-4)

@@ -279,11 +279,13 @@ class _Search:
         return candidate.score > best.score or (is_less and candidate.score == best.score)
 
     def _is_no_worse(self, candidate: _Candidate) -> bool:
-        """Whether it has no more noise than the best one, and no lower score."""
-        pair = self.best, candidate
+        """Whether its score is higher than that of the best one, or its noise no larger."""
+        best = self.best
+        if None not in (best.score, candidate.score) and best.score != candidate.score:
+            return candidate.score > best.score
+        pair = best, candidate
         before, after = (np.concatenate([each.noise, each.held_back]).mean() for each in pair)
-        scores = [each.score for each in pair if each.score is not None]
-        return bool(after <= before) and scores == sorted(scores)
+        return bool(after <= before)
 
     def _add(self, name: str, begin: float, candidate: _Candidate, *, is_kept: bool) -> None:
         seconds = time.perf_counter() - begin
@@ -310,7 +312,7 @@ class _Search:
         self.batches = self.ranges.batches
         candidate = self._measured_unseen(self.best._replace(params=self.ranges.own))
         # Ranges of `calibrate` may leave them out already: then nothing changes but what counts.
-        is_kept = self._is_better(candidate) or self._is_no_worse(candidate)
+        is_kept = self._is_no_worse(candidate)
         if is_kept:
             self.counted = [~np.isin(each, outliers) for each in self.places]
             candidate = self._measured_unseen(candidate)
