@@ -651,8 +651,9 @@ MUTANTS = [
                 left("/"),
                 unsigned("-", 0),
             ],
-            "_nearest": [unwrap("np.clip"), left("*")],
-            "_Layer.rows": [left("==")],
+            "_rounded": [unwrap("np.clip"), left("*"), left("+")],
+            "_patches": [left("-", 0), change("stride", "d")],
+            "_layers": [left("or"), right("or")],
         },
     ),
     *mutants(

@@ -16,18 +16,20 @@ from tosajax.quant.tune.gptq import round_in_order
 RNG = np.random.default_rng(0)
 
 
-def to_halves(row: int, values: np.ndarray) -> np.ndarray:
-    return np.clip(np.rint(2 * values), -3, 3) / 2
+def nearest(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    return np.clip(np.rint(values / scales), -7, 7) * scales
 
 
-def eliminated(weights: np.ndarray, moments: np.ndarray, damping: float) -> np.ndarray:
+def eliminated(
+    weights: np.ndarray, scales: np.ndarray, moments: np.ndarray, damping: float
+) -> np.ndarray:
     """Each weight is rounded, and the best others are found anew by the normal equations."""
     moments = moments + np.eye(len(moments)) * damping * np.diag(moments).mean()
     left, rest = weights.copy(), list(np.argsort(-np.diag(moments), kind="stable"))
     found = np.empty_like(weights)
     while rest:
         first, *rest = rest
-        found[first] = to_halves(first, left[first])
+        found[first] = nearest(left[first], scales[first])
         if rest:
             error = left[first] - found[first]
             left[rest] += np.linalg.solve(
@@ -36,20 +38,26 @@ def eliminated(weights: np.ndarray, moments: np.ndarray, damping: float) -> np.n
     return found
 
 
-@pytest.mark.parametrize(("inputs", "outputs"), [(1, 3), (7, 1), (24, 5), (150, 4)])
-def test_rounding_in_order_is_elimination(inputs, outputs):
+@pytest.mark.parametrize(
+    ("matrices", "inputs", "outputs"), [(1, 1, 3), (1, 7, 1), (3, 9, 2), (2, 24, 5), (1, 150, 4)]
+)
+def test_rounding_in_order_is_elimination(matrices, inputs, outputs):
     """More inputs than a block has, and fewer examples than inputs."""
     rng = np.random.default_rng(inputs)
-    x = rng.normal(0, 1, (100, inputs)) @ rng.normal(0, 1, (inputs, inputs))
-    weights = rng.normal(0, 0.7, (inputs, outputs))
-    found = round_in_order(weights, to_halves, x.T @ x, 0.01)
-    np.testing.assert_array_equal(found, eliminated(weights, x.T @ x, 0.01))
+    x = rng.normal(0, 1, (matrices, 100, inputs)) @ rng.normal(0, 1, (matrices, inputs, inputs))
+    weights = rng.normal(0, 0.7, (matrices, inputs, outputs))
+    scales = rng.uniform(0.3, 0.6, weights.shape)
+    moments = x.swapaxes(1, 2) @ x
+    found = round_in_order(weights, scales, nearest, moments, 0.01)
+    for w, scale, own, result in zip(weights, scales, moments, found, strict=True):
+        np.testing.assert_array_equal(result, eliminated(w, scale, own, 0.01))
 
 
 def test_inputs_that_are_always_0():
-    weights = RNG.normal(0, 0.7, (4, 3))
-    found = round_in_order(weights, to_halves, np.zeros((4, 4)), 0.01)
-    np.testing.assert_array_equal(found, to_halves(0, weights))
+    weights = RNG.normal(0, 0.7, (2, 4, 3))
+    scales = np.full(weights.shape, 0.5)
+    found = round_in_order(weights, scales, nearest, np.zeros((2, 4, 4)), 0.01)
+    np.testing.assert_array_equal(found, nearest(weights, scales))
 
 
 PATTERNS = RNG.normal(0, 1, (4, 6, 6, 3))
@@ -58,7 +66,7 @@ BATCHES = np.split(IMAGES, 4)
 
 
 def network() -> Graph:
-    """A 3x3 convolution with a stride and a dilated one, then two MATMULs."""
+    """A 3x3 convolution with a stride, a depthwise and a dilated one, then two MATMULs."""
     rng = np.random.default_rng(1)
     b = Builder()
     zero = b.const([0.0], DType.FP32, name="zero")
@@ -74,6 +82,10 @@ def network() -> Graph:
 
     x = b.input("x", DType.FP32, (1, 6, 6, 3))
     x = conv(x, "conv1", 3, 8, pad=(0, 1, 0, 1), stride=(2, 2), dilation=(1, 1))
+    w = b.const(rng.normal(0.2, 0.3, (3, 3, 8, 1)), DType.FP32, name="depthwise/w")
+    static = {"pad": (1, 1, 1, 1), "stride": (1, 1), "dilation": (1, 1), "acc_type": DType.FP32}
+    bias = const("depthwise/b", 8)
+    x = b.op("DEPTHWISE_CONV2D", x, w, bias, zero, zero, name="depthwise", **static)
     x = conv(x, "conv2", 8, 8, pad=(2, 2, 2, 2), stride=(1, 1), dilation=(2, 2))
     x = b.op("RESHAPE", x, b.const_shape([1, 9, 8]), name="rows")
     for name in ("first", "second"):
@@ -83,7 +95,7 @@ def network() -> Graph:
 
 @functools.cache
 def prepared() -> tuple[tq.QModel, dict]:
-    weight = tq.QSpec("i8", bits=3, narrow_range=True, per_channel=True)
+    weight = tq.QSpec("i8", bits=4, narrow_range=True, per_channel=True)
     model = tq.prepare(network(), [tq.rule(".*", weight=weight)])
     return model, tq.calibrate(model, BATCHES)
 
@@ -101,7 +113,7 @@ def test_gptq_lowers_the_error_of_the_integers():
     model, params = prepared()
     found = tq.gptq(model, params, BATCHES)
     assert set(found["corrections"]) == set(model.weights)
-    assert error(found) < 0.6 * error(params)
+    assert error(found) < 0.5 * error(params)
     np.testing.assert_array_equal(outputs(params, "float"), outputs(found, "float"))
     for name in model.specs:
         np.testing.assert_array_equal(found["qparams"][name].scale, params["qparams"][name].scale)
@@ -117,26 +129,66 @@ def test_each_kind_of_layer_helps_by_itself():
         assert error(found) < error(params)
 
 
+def patches(images: np.ndarray, pad: tuple[int, int], stride: int) -> np.ndarray:
+    """What a 3x3 kernel sees at each place: (places, 9, channels)."""
+    padded = np.pad(images.astype(np.float64), ((0, 0), pad, pad, (0, 0)))
+    last = padded.shape[1] - 2
+    parts = [padded[:, i : i + last : stride, j : j + last : stride] for i, j in np.ndindex(3, 3)]
+    return np.stack(parts, 3).reshape(-1, 9, images.shape[-1])
+
+
+def rounded_to_integers(params, name: str) -> np.ndarray:
+    return np.asarray(jax.jit(prepared()[0].constants)(params)[name].q)
+
+
 def test_the_first_layer_is_rounded_for_its_inputs():
-    """By hand: patches of the images that the integers stand for."""
+    """By hand: patches of the images, all channels together."""
     model, params = prepared()
     found = tq.gptq(model, params, BATCHES, names=["conv1/w"], damping=0.1)
-    own = params["qparams"]["conv1/w"]
-    images = np.asarray(tq.fake_quant(jnp.asarray(IMAGES), params["qparams"]["x"]), np.float64)
-    padded = np.pad(images, ((0, 0), (0, 1), (0, 1), (0, 0)))
-    patches = np.stack(
-        [padded[:, i : i + 6 : 2, j : j + 6 : 2] for i in range(3) for j in range(3)], 3
-    )
-    x = patches.reshape(-1, 27)
+    scale = np.asarray(params["qparams"]["conv1/w"].scale, np.float64).reshape(8)
+    x = patches(IMAGES, (0, 1), 2).reshape(-1, 27)
     weights = np.asarray(params["values"]["conv1/w"], np.float64).reshape(8, 27).T
-    scale = np.asarray(own.scale, np.float64).reshape(8)
+    scales = np.broadcast_to(scale, weights.shape)
+    moments = (x.T @ x)[None]
+    wanted = round_in_order(weights[None], scales[None], nearest, moments, 0.1)
+    wanted = (wanted[0] / scale).T.reshape(8, 3, 3, 3)
+    np.testing.assert_array_equal(rounded_to_integers(found, "conv1/w"), np.rint(wanted))
 
-    def nearest(row: int, values: np.ndarray) -> np.ndarray:
-        return np.clip(np.rint(values / scale), -3, 3) * scale
 
-    wanted = round_in_order(weights, nearest, x.T @ x, 0.1).T.reshape(8, 3, 3, 3)
-    made = jax.jit(model.constants)(found)["conv1/w"].q
-    np.testing.assert_array_equal(made, np.rint(wanted / scale.reshape(8, 1, 1, 1)))
+def test_each_channel_of_a_depthwise_convolution_is_rounded_for_its_own_inputs():
+    """By hand: patches of the activations in floats."""
+    model, params = prepared()
+    found = tq.gptq(model, params, BATCHES, names=["depthwise/w"], damping=0.1)
+    (x,) = model.with_outputs("conv1/relu").apply(params, IMAGES, mode="float")
+    seen = patches(np.asarray(x), (1, 1), 1)
+    weights = np.asarray(params["values"]["depthwise/w"], np.float64).reshape(9, 8)
+    scale = np.asarray(params["qparams"]["depthwise/w"].scale, np.float64).reshape(8)
+    made = rounded_to_integers(found, "depthwise/w").reshape(9, 8)
+    for channel, s in enumerate(scale):
+        moments = (seen[..., channel].T @ seen[..., channel])[None]
+        w = weights[:, channel].reshape(1, 9, 1)
+        wanted = round_in_order(w, np.full_like(w, s), nearest, moments, 0.1) / s
+        np.testing.assert_array_equal(made[:, channel], np.rint(wanted[0, :, 0]))
+
+
+def test_a_weight_of_two_nodes_is_rounded_for_both():
+    def of(x: jax.Array, y: jax.Array) -> tuple[jax.Array, ...]:
+        return x @ w, y @ w
+
+    w = RNG.normal(0, 0.3, (8, 4)).astype(np.float32)
+    x = RNG.normal(0.5, 1, (2, 32, 8)).astype(np.float32)
+    x[1] *= 10
+    weight = tq.QSpec("i8", bits=4, narrow_range=True)
+    model = tq.prepare(of, [tq.rule(".*", weight=weight)], example_args=tuple(x))
+    params = tq.calibrate(model, [tuple(x)])
+    found = tq.gptq(model, params, [tuple(x)])
+    (name,) = found["corrections"]
+    own = params["values"][name]  # of a convolution: outputs come first
+    made = np.asarray(own + found["corrections"][name]).reshape(4, 8).T[None]
+    scales = np.full(made.shape, params["qparams"][name].scale.item(), np.float64)
+    moments = np.einsum("xni,xnj->ij", x, x, dtype=np.float64)[None]
+    wanted = round_in_order(w[None].astype(np.float64), scales, nearest, moments, 0.01)
+    np.testing.assert_allclose(made, wanted, rtol=1e-6)
 
 
 def test_wrong_arguments():

@@ -112,8 +112,21 @@ def in_one_batch(
 
 def examples_at_once(graph: Graph) -> int:
     """How many examples of a graph one program runs, so that its tensors fit into memory."""
-    largest = max(math.prod(tensor.shape or ()) for tensor in graph.tensors.values())
-    return max(1, _MOST_ELEMENTS // max(largest, 1))
+    return most_at_once(max(math.prod(tensor.shape or ()) for tensor in graph.tensors.values()))
+
+
+def most_at_once(elements: int) -> int:
+    """How many examples one program runs whose largest tensor has so many elements in each."""
+    return max(1, _MOST_ELEMENTS // max(elements, 1))
+
+
+def parts(joined: Sequence[Any], step: int) -> list[list[Any]]:
+    """Examples from `joined_rows`, at most so many at a time."""
+    count = jax.tree.leaves(joined)[0].shape[0]
+    return [
+        jax.tree.map(lambda x, at=at: x[at : at + step], list(joined))
+        for at in range(0, count, step)
+    ]
 
 
 def as_given(outputs: _T, tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]) -> _T:

@@ -16,7 +16,7 @@ from tosajax.graph import Node
 from tosajax.quant.calibration import examples
 from tosajax.quant.graphs.blocks import all_nodes
 from tosajax.quant.model.arguments import Batch
-from tosajax.quant.model.batches import examples_at_once, joined_rows
+from tosajax.quant.model.batches import examples_at_once, joined_rows, parts
 from tosajax.quant.model.norms import EXAMPLES
 from tosajax.quant.model.recipes import Bias, Params, Weight, corrected, with_corrections
 from tosajax.quant.model.room import fitted
@@ -78,9 +78,13 @@ def bias_correct(
     watched = model.with_outputs(*(each.output for each in added))
     computed = computed_constants(model, params)
     run = jax.jit(functools.partial(_moved_biases, model, watched, added))
-    parts = [(run(params, computed, *part), part[0].shape[0]) for part in _parts(model, batches)]
-    total = sum(count for _, count in parts)
-    shares = [jax.tree.map(lambda x, n=n: x * (n / total), moved) for moved, n in parts]
+    joined = joined_rows(model.float_graph.input_tensors, batches)
+    results = [
+        (run(params, computed, *part), jax.tree.leaves(part)[0].shape[0])
+        for part in parts(joined, examples_at_once(model.float_graph))
+    ]
+    total = sum(count for _, count in results)
+    shares = [jax.tree.map(lambda x, n=n: x * (n / total), moved) for moved, n in results]
     return with_corrections(params, jax.tree.map(lambda *each: sum(each), *shares))
 
 
@@ -131,19 +135,6 @@ def _bias_of(model: PreparedModel, node: Node) -> _Added | None:
     if node.op == "ADD" and len(constants) == 1 and output in model.owners:
         return _Added(output, constants[0], None)
     return None
-
-
-def _parts(
-    model: PreparedModel, batches: Sequence[tuple[jax.Array | QTensor, ...]]
-) -> list[list[Any]]:
-    """All examples, an axis of them in front of each input, in parts that fit into memory."""
-    graph = model.float_graph
-    joined = joined_rows(graph.input_tensors, batches)
-    count = jax.tree.leaves(joined)[0].shape[0]
-    step = min(count, examples_at_once(graph))
-    return [
-        jax.tree.map(lambda x, at=at: x[at : at + step], joined) for at in range(0, count, step)
-    ]
 
 
 def _moved_biases(

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
 from tosajax.graph import Node
 from tosajax.progress import Progress
 from tosajax.quant.calibration import examples
+from tosajax.quant.model import on_host
 from tosajax.quant.model.arguments import Batch
+from tosajax.quant.model.batches import joined_rows, most_at_once, parts
 from tosajax.quant.model.recipes import Params, corrected, with_corrections
 from tosajax.quant.model.room import fitted_qparams
-from tosajax.quant.model.run import fake_quantized, run_floats
+from tosajax.quant.model.run import run_floats
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
-from tosajax.quant.qparams import QParams
-from tosajax.quant.tune.blocks import Block, Rows
-from tosajax.quant.tune.walking import Walk
+from tosajax.quant.storages import Grid, zero_point_integer
 
+_PRODUCTS = ("CONV2D", "DEPTHWISE_CONV2D", "MATMUL")
 _BLOCK = 128  # rows that are rounded before the others follow in one product
+_MOST_MOMENTS = 2**26  # numbers that one program sums up
 
 
 def gptq(
@@ -38,22 +39,22 @@ def gptq(
     allow_nan: bool = False,
     progress: bool = False,
 ) -> Params:
-    """Rounds the weights of MATMUL and CONV2D for the outputs of their layer, without gradients.
+    """Rounds the weights of products for the outputs of their layer, without gradients.
 
     The weights of an input are rounded together, the largest inputs first, and the weights that are
     not rounded yet move to make up for their error as well as the examples allow ("GPTQ: Accurate
-    Post-Training Quantization for Generative Pre-trained Transformers", Frantar et al., 2023).
-    Layers see the integers of the blocks before theirs, which are done; for blocks see
-    `reconstruct`.
+    Post-Training Quantization for Generative Pre-trained Transformers", Frantar et al., 2023). The
+    inputs of layers are those of the float graph.
 
     Args:
       model: the model, from `prepare`, of integers.
       params: the parameters, from `calibrate`.
       batches: examples, as for `calibrate`.
-      names: the names of the weights; by default all constants of MATMUL and CONV2D.
+      names: the names of the weights; by default all constants of CONV2D, DEPTHWISE_CONV2D and
+        MATMUL.
       damping: added to the mean squares of inputs, as a share of their mean; positive.
       allow_nan: takes examples with NaN or infinities.
-      progress: show a bar of blocks on a terminal.
+      progress: show a bar of weights on a terminal.
 
     Returns:
       The parameters with "corrections" of weights, which round to the chosen integers; the float
@@ -81,164 +82,227 @@ def gptq(
         raise ValueError("gptq is for integers, and this model is of FP8")
     if not damping > 0:
         raise ValueError(f"damping is {damping}, expected a positive number")
-    chosen = _chosen_weights(model, names)
-    walk = Walk(model, params, inputs)
-    with Progress(len(walk.blocks), progress, unit="block") as bar:
-        for block in walk.blocks:
-            bar.step(block.part.graph.outputs[0])
-            data = walk.data(block, params)
-            layers = [layer for layer in _layers(block.part) if layer.weight in chosen]
-            sums = _input_moments(block, params, layers, data)
-            for layer, moments in zip(layers, sums, strict=True):
-                if layer.weight in block.weights:
-                    params = _with_rounded_weight(
-                        model, params, layer, np.asarray(moments, np.float64), damping
-                    )
-            walk.advance(block, data, [block.integers(params, rows)[0] for rows in data])
-            bar.update()
-    return params
+    chosen = _chosen(_layers(model), names)
+    numbers = functools.partial(_numbers, model, [layer.weight for layer in chosen])
+    weights = on_host.evaluate(jax.jit(numbers), params)
+    rounded: dict[str, jax.Array] = {}
+    with Progress(len(chosen), progress, unit="weight") as bar:
+        for group in _groups(params, chosen):
+            bar.step("moments of inputs")
+            for layer, moments in zip(
+                group, _input_moments(model, params, group, inputs), strict=True
+            ):
+                bar.step(layer.weight)
+                weight = _rounded(layer, weights[layer.weight], moments, damping)
+                rounded[layer.weight] = jnp.asarray(weight, jnp.float32)
+                bar.update()
+    return with_corrections(params, rounded)
 
 
 class _Layer(NamedTuple):
-    """A product of rows by a constant: its node, its input, and the constant."""
+    """Products of rows by one constant: the operator, the nodes, and the constant.
 
-    node: Node
-    input: str
+    A depthwise convolution has a matrix for each channel.
+    """
+
+    op: str
+    nodes: tuple[Node, ...]
     weight: str
 
-    def rows(self, x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """The factors of each column of `matrix`: (matrices, rows, inputs)."""
-        if self.node.op == "MATMUL":
+    def rows(self, node: Node, x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """The factors of each column of `matrices`: (matrices, rows, inputs)."""
+        if self.op == "MATMUL":
             return x
-        _, height, width, _ = shape
-        attributes = self.node.attributes
-        top, bottom, left, right = attributes["pad"]
-        patches = lax.conv_general_dilated_patches(
-            x,
-            (height, width),
-            attributes["stride"],
-            ((top, bottom), (left, right)),
-            rhs_dilation=attributes["dilation"],
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        )
-        return patches.reshape(1, -1, patches.shape[-1])
+        patches = _patches(node, x, self._window(shape))
+        *_, channels, window = patches.shape
+        if self.op == "CONV2D":
+            return patches.reshape(1, -1, channels * window)
+        return patches.reshape(-1, channels, window).swapaxes(0, 1)
 
-    def matrix(self, values: np.ndarray) -> np.ndarray:
+    def matrices(self, values: np.ndarray) -> np.ndarray:
         """The constant as (matrices, inputs, outputs)."""
-        if self.node.op == "MATMUL":
+        if self.op == "MATMUL":
             return values
-        outputs = values.shape[0]
-        return values.transpose(3, 1, 2, 0).reshape(1, -1, outputs)
+        if self.op == "CONV2D":
+            outputs = values.shape[0]
+            return values.transpose(3, 1, 2, 0).reshape(1, -1, outputs)
+        height, width, channels, multiplier = values.shape
+        return values.transpose(2, 0, 1, 3).reshape(channels, height * width, multiplier)
 
-    def constant(self, matrix: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """`matrix` undone."""
-        if self.node.op == "MATMUL":
-            return matrix
-        outputs, height, width, inputs = shape
-        return matrix.reshape(inputs, height, width, outputs).transpose(3, 1, 2, 0)
+    def constant(self, matrices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """`matrices` undone."""
+        if self.op == "MATMUL":
+            return matrices
+        if self.op == "CONV2D":
+            outputs, height, width, inputs = shape
+            return matrices.reshape(inputs, height, width, outputs).transpose(3, 1, 2, 0)
+        height, width, channels, multiplier = shape
+        return matrices.reshape(channels, height, width, multiplier).transpose(1, 2, 0, 3)
+
+    def _window(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape[1:3] if self.op == "CONV2D" else shape[:2]
 
 
-def _layers(model: PreparedModel) -> list[_Layer]:
-    return [
-        _Layer(node, *node.inputs[:2])
-        for node in model.float_graph.ordered_nodes()
-        if node.op in ("CONV2D", "MATMUL") and node.inputs[1] in model.weights
-    ]
+def _patches(node: Node, x: jax.Array, window: tuple[int, ...]) -> jax.Array:
+    """What a convolution sees at each place of an image: (N, OH, OW, C, KH * KW)."""
+    top, bottom, left, right = node.attributes["pad"]
+    x = jnp.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    axes = window, node.attributes["stride"], node.attributes["dilation"], x.shape[1:3]
+    rows, columns = (
+        [slice(d * at, size - d * (kernel - 1 - at), stride) for at in range(kernel)]
+        for kernel, stride, d, size in zip(*axes, strict=True)
+    )
+    return jnp.stack([x[:, row, column] for row in rows for column in columns], -1)
 
 
-def _chosen_weights(model: PreparedModel, names: Sequence[str] | None) -> list[str]:
-    weights = [layer.weight for layer in _layers(model)]
+def _layers(model: PreparedModel) -> dict[str, _Layer]:
+    """The layers by their weights, whose moments add up where several nodes read one."""
+    layers: dict[str, _Layer] = {}
+    for node in model.float_graph.ordered_nodes():
+        if node.op not in _PRODUCTS or node.inputs[1] not in model.weights:
+            continue
+        weight = node.inputs[1]
+        layer = layers.get(weight, _Layer(node.op, (), weight))
+        if layer.op == node.op:
+            layers[weight] = layer._replace(nodes=(*layer.nodes, node))
+    return layers
+
+
+def _chosen(layers: dict[str, _Layer], names: Sequence[str] | None) -> list[_Layer]:
     if names is None:
-        return weights
+        return list(layers.values())
     check_type("names", names, list | tuple, "a list of names of tensors")
     for name in names:
-        if name not in weights:
+        if name not in layers:
             raise ValueError(
-                f"names has {name!r}, which is not a quantized weight of a CONV2D or a MATMUL"
-                f"{near(name, weights)}"
+                f"names has {name!r}, which is not a quantized weight of {', '.join(_PRODUCTS)}"
+                f"{near(name, layers)}"
             )
-    return list(names)
+    return [layers[name] for name in dict.fromkeys(names)]
+
+
+def _groups(params: Params, layers: Sequence[_Layer]) -> Iterator[list[_Layer]]:
+    """The layers in parts whose moments fit into memory."""
+    group, total = [], 0
+    for layer in layers:
+        count, inputs, _ = layer.matrices(np.empty(params["values"][layer.weight].shape)).shape
+        size = count * inputs**2
+        if group and total + size > _MOST_MOMENTS:
+            yield group
+            group, total = [], 0
+        group.append(layer)
+        total += size
+    if group:
+        yield group
 
 
 def _input_moments(
-    block: Block, params: Params, layers: Sequence[_Layer], data: Sequence[Rows]
-) -> list[jax.Array]:
+    model: PreparedModel,
+    params: Params,
+    layers: Sequence[_Layer],
+    batches: Sequence[Sequence[Any]],
+) -> list[np.ndarray]:
     """For each layer, the sums of products of its inputs: (matrices, inputs, inputs)."""
-    part = block.part
     shapes = [params["values"][layer.weight].shape for layer in layers]
 
+    def rows(params: Params, *example: Any) -> list[list[jax.Array]]:
+        values: dict[str, Any] = {}
+
+        def kept(name: str, value: Any) -> Any:
+            return values.setdefault(name, value)
+
+        run_floats(model, params, *example, rounded=kept)
+        pairs = zip(layers, shapes, strict=True)
+        return [[layer.rows(n, values[n.inputs[0]], s) for n in layer.nodes] for layer, s in pairs]
+
     @jax.jit
-    def run(params: Params, data: Rows) -> list[jax.Array]:
-        def of_example(*inputs: Any) -> list[jax.Array]:
-            quantized: dict[str, Any] = {}
+    def sums(params: Params, *examples: Any) -> list[jax.Array]:
+        by_layer = jax.vmap(functools.partial(rows, params))(*examples)
+        return [functools.reduce(jnp.add, map(_moments, each)) for each in by_layer]
 
-            def rounded(name: str, value: Any) -> Any:
-                quantized[name] = fake_quantized(part, params, name, value)
-                return quantized[name]
-
-            run_floats(part, params, *block.real_inputs(params, inputs), rounded=rounded)
-            pairs = zip(layers, shapes, strict=True)
-            return [layer.rows(quantized[layer.input], shape) for layer, shape in pairs]
-
-        rows = jax.vmap(of_example)(*data.integers)
-        return [jnp.einsum("enri,enrj->nij", x, x, precision="highest") for x in rows]
-
-    sums_by_batch = [run(params, rows) for rows in data]
-    return [functools.reduce(jnp.add, sums) for sums in zip(*sums_by_batch, strict=True)]
-
-
-def _with_rounded_weight(
-    model: QModel, params: Params, layer: _Layer, moments: np.ndarray, damping: float
-) -> Params:
-    """The parameters with a weight that is rounded for these moments of its inputs."""
-    values = np.asarray(corrected(params, layer.weight), np.float64)
-    qparams = fitted_qparams(model.plan, params, layer.weight)
-    scale = np.broadcast_to(np.asarray(qparams.scale, np.float64), values.shape)
-    matrices = zip(layer.matrix(values), layer.matrix(scale), moments, strict=True)
-    quantize = functools.partial(_nearest, qparams)
-    rounded = [
-        round_in_order(w, functools.partial(quantize, s), m, damping) for w, s, m in matrices
+    (*joined,) = joined_rows(model.float_graph.input_tensors, batches)
+    largest = jax.eval_shape(rows, params, *jax.tree.map(lambda x: x[0], joined))
+    most = max(x.size for x in jax.tree.leaves(largest))
+    by_part = [sums(params, *part) for part in parts(joined, most_at_once(most))]
+    return [
+        np.asarray(functools.reduce(jnp.add, each), np.float64)
+        for each in zip(*by_part, strict=True)
     ]
-    constant = layer.constant(np.stack(rounded), values.shape)
-    return with_corrections(params, {layer.weight: jnp.asarray(constant, jnp.float32)})
 
 
-def _nearest(qparams: QParams, scale: np.ndarray, row: int, values: np.ndarray) -> np.ndarray:
-    """The nearest real values of integers, of one row of weights."""
-    zero_point = 0.0 if qparams.symmetric else float(np.rint(qparams.zero_point))
-    low, high = (float(end) for end in qparams.grid)
-    integers = np.clip(np.rint(values / scale[row]) + zero_point, low, high)
-    return (integers - zero_point) * scale[row]
+def _moments(rows: jax.Array) -> jax.Array:
+    """Sums over examples and rows: (examples, n, rows, inputs) -> (n, inputs, inputs)."""
+    return jnp.einsum("enri,enrj->nij", rows, rows, precision="highest")
+
+
+class _Numbers(NamedTuple):
+    """What the integers of a weight stand for."""
+
+    values: Any
+    scale: Any
+    zero_point: Any
+    grid: Grid
+
+
+def _numbers(model: QModel, names: Sequence[str], params: Params) -> dict[str, _Numbers]:
+    numbers = {}
+    for name in names:
+        qparams = fitted_qparams(model.plan, params, name)
+        zero_point = zero_point_integer(qparams).q
+        numbers[name] = _Numbers(corrected(params, name), qparams.scale, zero_point, qparams.grid)
+    return numbers
+
+
+def _rounded(layer: _Layer, numbers: _Numbers, moments: np.ndarray, damping: float) -> np.ndarray:
+    """The values of a weight, rounded for these moments of its inputs."""
+    values = numbers.values.astype(np.float64)
+    scales = np.broadcast_to(numbers.scale.astype(np.float64), values.shape)
+    zero_point, (low, high) = float(numbers.zero_point), map(float, numbers.grid)
+
+    def nearest(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
+        return (np.clip(np.rint(values / scales) + zero_point, low, high) - zero_point) * scales
+
+    matrices = layer.matrices(values), layer.matrices(scales)
+    rounded = round_in_order(*matrices, nearest, moments, damping)
+    return layer.constant(rounded, values.shape)
 
 
 def round_in_order(
     weights: np.ndarray,
-    quantize: Callable[[int, np.ndarray], np.ndarray],
+    scales: np.ndarray,
+    nearest: Callable[[np.ndarray, np.ndarray], np.ndarray],
     moments: np.ndarray,
     damping: float,
 ) -> np.ndarray:
     """Rounds rows of weights, the largest inputs first; the rest makes up for errors.
 
     Args:
-      weights: float64 (inputs, outputs).
-      quantize: (row number, values) -> rounded values.
-      moments: float64 (inputs, inputs): sums of products of inputs.
+      weights: float64 (matrices, inputs, outputs).
+      scales: of the weights, in the same shape.
+      nearest: (values, scales) -> the nearest real values of integers.
+      moments: float64 (matrices, inputs, inputs): sums of products of inputs.
       damping: see `gptq`.
     """
-    diagonal = np.diag(moments)
-    moments = moments + np.eye(len(moments)) * max(damping * diagonal.mean(), 1e-30)
-    order = np.argsort(-diagonal, kind="stable")
-    # Row i of the factor: how the rows after i make up for an error of row i.
-    factor = np.linalg.cholesky(np.linalg.inv(moments[np.ix_(order, order)])).T
-    remaining, result = weights[order].copy(), np.empty_like(weights)
-    for start in range(0, len(order), _BLOCK):
-        stop = min(start + _BLOCK, len(order))
-        errors = np.empty_like(remaining[start:stop])
+    diagonal = np.diagonal(moments, axis1=1, axis2=2)
+    order = np.argsort(-diagonal, axis=1, kind="stable")
+    each = np.arange(len(moments))[:, None]
+    count = order.shape[1]
+    # At least the smallest normal number: all examples may be 0.
+    added = np.maximum(damping * diagonal.mean(1), 1e-30)[:, None, None] * np.eye(count)
+    ordered = (moments + added)[each[:, :, None], order[:, :, None], order[:, None, :]]
+    # Row i of a factor: how the rows after i make up for an error of row i.
+    factors = np.linalg.cholesky(np.linalg.inv(ordered)).swapaxes(1, 2)
+    remaining, scales = weights[each, order], scales[each, order]
+    rounded = np.empty_like(remaining)
+    for start in range(0, count, _BLOCK):
+        stop = min(start + _BLOCK, count)
+        errors = np.empty_like(remaining[:, start:stop])
         for at in range(start, stop):
-            rounded = quantize(int(order[at]), remaining[at])
-            result[order[at]] = rounded
-            error = (remaining[at] - rounded) / factor[at, at]
-            remaining[at:stop] -= np.outer(factor[at, at:stop], error)
-            errors[at - start] = error
-        remaining[stop:] -= factor[start:stop, stop:].T @ errors
+            rounded[:, at] = nearest(remaining[:, at], scales[:, at])
+            error = (remaining[:, at] - rounded[:, at]) / factors[:, at, at, None]
+            remaining[:, at:stop] -= factors[:, at, at:stop, None] * error[:, None]
+            errors[:, at - start] = error
+        remaining[:, stop:] -= factors[:, start:stop, stop:].swapaxes(1, 2) @ errors
+    result = np.empty_like(rounded)
+    result[each, order] = rounded
     return result
