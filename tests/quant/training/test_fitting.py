@@ -192,7 +192,7 @@ def test_batches_of_a_generator_serve_everything_that_takes_them_at_once(model, 
 
 def test_a_teacher(model, params, batches):
     """The float graph as it was; or any function of the inputs."""
-    optimizer = tq.relative(optax.adam(1e-2))
+    optimizer = tq.relative(optax.adam(2e-3))
     seen = []
 
     def loss(outputs: Any, targets: Any, taught: Any) -> jax.Array:
@@ -201,7 +201,7 @@ def test_a_teacher(model, params, batches):
 
     alone = [(x, None) for x, _ in batches]
     found = tq.fit(
-        model, params, alone, loss, steps=40, optimizer=optimizer, teacher="float", every=5
+        model, params, alone, loss, steps=60, optimizer=optimizer, teacher="float", every=10
     )
     assert found.history[-1].loss < 0.9 * found.history[0].loss
     wanted = model.apply(params, batches[0][0], mode="float")

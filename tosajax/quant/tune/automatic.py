@@ -280,9 +280,9 @@ class _Search:
 
     def _is_no_worse(self, candidate: _Candidate) -> bool:
         """Whether its score is higher than that of the best one, or its noise no larger."""
-        best = self.best
-        if None not in (best.score, candidate.score) and best.score != candidate.score:
-            return candidate.score > best.score
+        best, score = self.best, candidate.score
+        if score is not None and best.score is not None and score != best.score:
+            return score > best.score
         pair = best, candidate
         before, after = (np.concatenate([each.noise, each.held_back]).mean() for each in pair)
         return bool(after <= before)
