@@ -11,6 +11,7 @@ import pytest
 
 from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
+from tosajax.quant.tune import gptq as gptq_file
 from tosajax.quant.tune.gptq import round_in_order
 
 RNG = np.random.default_rng(0)
@@ -169,6 +170,20 @@ def test_each_channel_of_a_depthwise_convolution_is_rounded_for_its_own_inputs()
         w = weights[:, channel].reshape(1, 9, 1)
         wanted = round_in_order(w, np.full_like(w, s), nearest, moments, 0.1) / s
         np.testing.assert_array_equal(made[:, channel], np.rint(wanted[0, :, 0]))
+
+
+def test_programs_of_one_layer_and_one_example_give_the_same(monkeypatch):
+    """As for networks whose moments, or images, do not fit into memory together."""
+    model, params = prepared()
+    together = tq.gptq(model, params, BATCHES[:1])
+    monkeypatch.setattr(gptq_file, "_MOST_MOMENTS", 1)
+    monkeypatch.setattr(gptq_file, "most_at_once", lambda elements: 1)
+    alone = tq.gptq(model, params, BATCHES[:1])
+    assert set(alone["corrections"]) == set(together["corrections"])
+    for name in model.weights:
+        a, b = (rounded_to_integers(each, name) for each in (alone, together))
+        assert np.abs(a - b).max() <= 1  # sums in another order
+        assert (a != b).mean() < 0.05
 
 
 def test_a_weight_of_two_nodes_is_rounded_for_both():
