@@ -272,9 +272,9 @@ def test_how_far_each_channel_reaches():
     ends = channel_ends(y, 2)
     chex.assert_trees_all_equal(ends, jnp.array([[[1, 3], [0, 2]], [[0, 0.5], [4, 0]]]))
     # Above 0 the first channel could be 3 times as large, below it is the largest.
-    several = np.array([[[1, 3, 0.5, 0], [4, 2, 1, 0]]], np.float32)
+    several = np.array([[[1, 3, 0.5, 0, 0.01], [4, 2, 1, 0, 0.01]]], np.float32)
     factors = factors_of({"y": [several], "dead": [np.zeros((2, 2, 3), np.float32)]})
-    chex.assert_trees_all_equal(factors["y"], jnp.array([1, 1, 4, 64], jnp.float32))
+    chex.assert_trees_all_equal(factors["y"], jnp.array([1, 1, 4, 64, 64], jnp.float32))
     assert factors["dead"].tolist() == [64, 64, 64]
 
 
