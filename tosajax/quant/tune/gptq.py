@@ -83,17 +83,19 @@ def gptq(
     if not damping > 0:
         raise ValueError(f"damping is {damping}, expected a positive number")
     chosen = _chosen(_layers(model), names)
+    if not chosen:
+        return params
     numbers = functools.partial(_numbers, model, [layer.weight for layer in chosen])
     weights = on_host.evaluate(jax.jit(numbers), params)
     rounded: dict[str, jax.Array] = {}
     with Progress(len(chosen), progress, unit="weight") as bar:
         for group in _groups(params, chosen):
             bar.step("moments of inputs")
-            for layer, moments in zip(
-                group, _input_moments(model, params, group, inputs), strict=True
-            ):
+            sums = _input_moments(model, params, group, inputs)
+            for layer, moments in zip(group, sums, strict=True):
                 bar.step(layer.weight)
-                weight = _rounded(layer, weights[layer.weight], moments, damping)
+                own = np.asarray(moments, np.float64)
+                weight = _rounded(layer, weights[layer.weight], own, damping)
                 rounded[layer.weight] = jnp.asarray(weight, jnp.float32)
                 bar.update()
     return with_corrections(params, rounded)
@@ -201,7 +203,7 @@ def _input_moments(
     params: Params,
     layers: Sequence[_Layer],
     batches: Sequence[Sequence[Any]],
-) -> list[np.ndarray]:
+) -> list[jax.Array]:
     """For each layer, the sums of products of its inputs: (matrices, inputs, inputs)."""
     shapes = [params["values"][layer.weight].shape for layer in layers]
 
@@ -220,14 +222,14 @@ def _input_moments(
         by_layer = jax.vmap(functools.partial(rows, params))(*examples)
         return [functools.reduce(jnp.add, map(_moments, each)) for each in by_layer]
 
-    (*joined,) = joined_rows(model.float_graph.input_tensors, batches)
+    joined = joined_rows(model.float_graph.input_tensors, batches)
     largest = jax.eval_shape(rows, params, *jax.tree.map(lambda x: x[0], joined))
     most = max(x.size for x in jax.tree.leaves(largest))
-    by_part = [sums(params, *part) for part in parts(joined, most_at_once(most))]
-    return [
-        np.asarray(functools.reduce(jnp.add, each), np.float64)
-        for each in zip(*by_part, strict=True)
-    ]
+    first, *others = parts(joined, most_at_once(most))
+    total = sums(params, *first)
+    for part in others:
+        total = list(map(jnp.add, total, sums(params, *part)))
+    return total
 
 
 def _moments(rows: jax.Array) -> jax.Array:
@@ -287,7 +289,7 @@ def round_in_order(
     order = np.argsort(-diagonal, axis=1, kind="stable")
     each = np.arange(len(moments))[:, None]
     count = order.shape[1]
-    # At least the smallest normal number: all examples may be 0.
+    # Above 0, so that there is an inverse where all examples are 0.
     added = np.maximum(damping * diagonal.mean(1), 1e-30)[:, None, None] * np.eye(count)
     ordered = (moments + added)[each[:, :, None], order[:, :, None], order[:, None, :]]
     # Row i of a factor: how the rows after i make up for an error of row i.
