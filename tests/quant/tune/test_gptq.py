@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -170,6 +171,45 @@ def test_each_channel_of_a_depthwise_convolution_is_rounded_for_its_own_inputs()
         w = weights[:, channel].reshape(1, 9, 1)
         wanted = round_in_order(w, np.full_like(w, s), nearest, moments, 0.1) / s
         np.testing.assert_array_equal(made[:, channel], np.rint(wanted[0, :, 0]))
+
+
+def test_weights_with_a_zero_point_that_do_not_all_fit():
+    """By hand: what is clipped counts as an error, which the other weights make up for."""
+    w = RNG.uniform(0.5, 2, (8, 4)).astype(np.float32)
+    x = RNG.normal(0.5, 1, (32, 8)).astype(np.float32)
+    weight = tq.QSpec("i8", bits=4, symmetric=False)
+    model = tq.prepare(lambda x: x @ w, [tq.rule(".*", weight=weight)], example_args=[x])
+    params = tq.calibrate(model, [x])
+    (name,) = model.weights
+    own = params["qparams"][name]
+    zero_point = round(float(own.zero_point))
+    small = dataclasses.replace(own, scale=own.scale * 0.8)
+    params = {**params, "qparams": {**params["qparams"], name: small}}
+    found = tq.gptq(model, params, [x])["corrections"]
+
+    def clipped(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
+        return (np.clip(np.rint(values / scales) + zero_point, -8, 7) - zero_point) * scales
+
+    values = np.asarray(params["values"][name])
+    weights = values.reshape(4, 8).T[None].astype(np.float64)
+    scales = np.full(weights.shape, small.scale.item(), np.float64)
+    moments = np.einsum("ni,nj->ij", x, x, dtype=np.float64)[None]
+    wanted = round_in_order(weights, scales, clipped, moments, 0.01)
+    made = np.asarray(values + found[name]).reshape(4, 8).T[None]
+    assert np.abs(weights - clipped(weights, scales)).max() > scales.max()  # of one that is clipped
+    np.testing.assert_allclose(made, wanted, rtol=1e-5)
+
+
+def test_products_of_computed_tensors_are_left_alone():
+    w = RNG.normal(0, 0.3, (8, 4)).astype(np.float32)
+    x = RNG.normal(0.5, 1, (6, 8)).astype(np.float32)
+
+    def of(x: jax.Array) -> jax.Array:
+        return (x @ w) @ (x @ w).T
+
+    model = tq.prepare(of, example_args=[x])
+    params = tq.calibrate(model, [x])
+    assert {*tq.gptq(model, params, [x])["corrections"]} == {*model.weights}
 
 
 def test_without_such_weights_nothing_changes():
