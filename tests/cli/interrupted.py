@@ -9,6 +9,7 @@ import gc
 import signal
 import sys
 import threading
+import time
 
 from jax._src import compiler
 
@@ -20,6 +21,12 @@ _GRAPH = 20_000  # characters of a program's text: JAX's own small ones have few
 
 def interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
+
+
+def _wait() -> None:
+    """Waits for an interrupt: the rest of a short command can end before it comes."""
+    for _ in range(6000):
+        time.sleep(0.01)  # short, as an interrupt by another thread does not end a sleep
 
 
 def compiling() -> None:
@@ -87,6 +94,7 @@ def collecting() -> None:
             Store.append = append
             gc.callbacks.append(dropped)
             gc.collect()
+            _wait()
 
     Store.append = interrupted
 
