@@ -35,12 +35,14 @@ class Images:
             dilation=(1, 1), acc_type=DType.FP32, name=name,
         )  # fmt: skip
 
-    def depthwise(self, x, name: str, multiplier: int = 1, factors=(1.0,), bias=None):
+    def depthwise(self, x, name: str, multiplier: int = 1, factors=(1.0,), bias=None, weight=None):
         """A depthwise convolution whose input's channels are multiplied by factors."""
         bias = self.random(f"{name}/b", x.shape[-1] * multiplier) if bias is None else bias
         shape = 3, 3, x.shape[-1], multiplier
         by_channel = np.reshape(factors, (1, 1, -1, 1))
-        w = self.const(f"{name}/w", self.rng.normal(0, 1, shape) * by_channel)
+        w = weight
+        if w is None:
+            w = self.const(f"{name}/w", self.rng.normal(0, 1, shape) * by_channel)
         return self.b.op(
             "DEPTHWISE_CONV2D", x, w, bias, self.zero, self.zero, pad=(1, 1, 1, 1),
             stride=(1, 1), dilation=(1, 1), acc_type=DType.FP32, name=name,

@@ -27,7 +27,8 @@ CHANNELS = 4
 # channels count as much as large ones.
 SPREAD = np.array([1, 0.1, 0.02, 0], np.float32)
 UNDONE = 1 / np.where(SPREAD > 0, SPREAD, 1)
-X = np.random.default_rng(5).normal(0, 0.2, (12, 6, 6, 3)).astype(np.float32)
+RNG = np.random.default_rng(5)
+X = RNG.normal(0, 0.2, (12, 6, 6, 3)).astype(np.float32)
 FMAX = float(np.finfo(np.float32).max)
 
 
@@ -135,6 +136,21 @@ def _input() -> Graph:
     return n.b.graph([n.depthwise(n.input, "depthwise")])
 
 
+def _computed_weight() -> Graph:
+    n = Images()
+    y = n.conv(n.input, "y")
+    weight = n.b.input("w", DType.FP32, (3, 3, CHANNELS, 1))
+    return n.b.graph([n.depthwise(y, "depthwise", weight=weight)])
+
+
+def _weight_of_two_operators() -> Graph:
+    """It has one scale, as an ADD reads it."""
+    n = Images()
+    weight = n.random("depthwise/w", 3, 3, CHANNELS, 1)
+    y = n.depthwise(n.conv(n.input, "y"), "depthwise", weight=weight)
+    return n.b.graph([y, n.b.op("ADD", weight, n.b.input("other", DType.FP32, weight.shape))])
+
+
 INT16 = tq.rule("^y$", act=tq.QSpec("i16"))
 PER_TENSOR = tq.rule("depthwise/w", weight=tq.QSpec())
 FIXED = tq.rule("^y$", act=tq.QSpec("i8", observer=tq.fixed(0.05)))
@@ -147,6 +163,8 @@ FIXED = tq.rule("^y$", act=tq.QSpec("i8", observer=tq.fixed(0.05)))
         (_output(), ()),
         (_moved(), ()),
         (_input(), ()),
+        (_computed_weight(), ()),
+        (_weight_of_two_operators(), ()),
         (expanded(), (INT16,)),
         (expanded(), (PER_TENSOR,)),
         (expanded(), (FIXED,)),
@@ -154,12 +172,14 @@ FIXED = tq.rule("^y$", act=tq.QSpec("i8", observer=tq.fixed(0.05)))
         (expanded(low=0.5, high=6), ()),
     ],
     ids=[
-        *("read by more", "output", "table", "input", "INT16", "per tensor", "fixed"),
-        *("to -0.5", "from 0.5"),
+        *("read by more", "output", "table", "input", "computed weight", "shared weight"),
+        *("INT16", "per tensor", "fixed", "to -0.5", "from 0.5"),
     ],
 )
 def test_what_keeps_one_scale(graph: Graph, rules: tuple[tq.Rule, ...]):
-    model, params = quantized(graph, *rules)
+    model = tq.prepare(graph, rules)
+    others = [RNG.normal(0, 1, t.shape).astype(np.float32) for t in graph.input_tensors[1:]]
+    params = tq.calibrate(model, [(X[:1], *others)])
     assert model.plan.factors == {}
     assert "factors" not in params
 
@@ -200,6 +220,17 @@ def test_batches_that_run_once_have_the_factors_of_the_first():
     assert once["qparams"]["y"].scale > 1.5 * first["qparams"]["y"].scale
     with pytest.raises(ValueError, match="no examples to calibrate with"):
         tq.calibrate(model, iter([]))
+
+
+def test_ranges_hold_small_channels_of_later_batches():
+    """What is observed is each channel times its factor, as factors are of the first batch."""
+    model = tq.prepare(expanded(high=FMAX))
+    params = tq.calibrate(model, iter([0 * X[:4], X[4:]]))
+    (y,) = model.with_outputs("y").apply(params, X[4:], mode="float")
+    by_channel = np.asarray(y).max((0, 1, 2))
+    largest = by_channel * np.asarray(params["factors"]["y"])
+    assert largest.max() > 1.2 * by_channel.max()
+    np.testing.assert_allclose(params["qparams"]["y"].scale * 255, largest.max(), rtol=0.01)
 
 
 def test_factors_leave_out_outliers():

@@ -7,7 +7,9 @@ nowhere else. A training program does not derive them again wherever they are re
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -102,19 +104,18 @@ class Scale:
         if self.spread is not None:
             factors.append(spread(params["qparams"][self.spread]))
         factors += [_scale_of(params, term) for term in self.over]
-        divisor = None if self.under is None else _scale_of(params, self.under)
+        divisors = [] if self.under is None else [_scale_of(params, self.under)]
         if self.norm is not None:
             norm: Norm = params["norms"][self.norm]
             factors.append(norm.gamma)
-            divisor = norm.deviation if divisor is None else divisor * norm.deviation
+            divisors.append(norm.deviation)
         if self.channels is not None:
             factors.append(channel_factors(params, self.channels))
         if self.of_channels is not None:
             tensor, count = self.of_channels
             own = channel_factors(params, tensor)
-            each = jnp.broadcast_to(own[:, None], (own.size, count)).reshape(-1)
-            divisor = each if divisor is None else divisor * each
-        return Terms(factors, divisor)
+            divisors.append(jnp.broadcast_to(own[:, None], (own.size, count)).reshape(-1))
+        return Terms(factors, functools.reduce(operator.mul, divisors) if divisors else None)
 
     @property
     def tensors(self) -> tuple[str, ...]:
