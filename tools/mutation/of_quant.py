@@ -241,7 +241,11 @@ MUTANTS = [
         "quant/convert/test_channel_scales.py",
         {
             "channel_factors": [unwrap("lax.stop_gradient")],
-            "Scale.terms": [condition("False", 3), condition("False", 4), skip("divisors.append", 1)],
+            "Scale.terms": [
+                condition("False", 3),
+                condition("False", 4),
+                skip("divisors.append", 1),
+            ],
         },
     ),
     *mutants(
