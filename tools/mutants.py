@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -24,7 +25,7 @@ from typing import NamedTuple
 from mutation.listed import MUTANTS
 from mutation.listing import PACKAGE, Mutant, sample, sample_of_packages, unchanged
 
-SECONDS = 900  # an endless loop counts as noticed
+SECONDS = 900  # of CPU: an endless loop counts as noticed, a machine that is busy does not
 
 # Python runs this first in each process that a test starts.
 _FIND_COPY = """
@@ -93,7 +94,8 @@ def _start(run: Run, folder: Path) -> int:
 
 
 def _test(folder: Path, tests: Sequence[str]) -> int:
-    signal.alarm(SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    signal.alarm(10 * SECONDS)  # waits for nothing are noticed as well
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)

@@ -112,10 +112,15 @@ def test_several_inputs(command, folder):
             ("-o", "out.tosa", "--labels", "f.npy"),
             "float32 of shape (20, 6), expected 20 integers",
         ),
+        (
+            ("-o", "out.tosa", "--labels", "few.npy"),
+            "int32 of shape (19,), expected 20 integers",
+        ),
         (("-o", "out.tosa", "--labels", "none.npy"), "none.npy"),
     ],
 )
 def test_errors_leave_no_file(command, folder, options, message):
+    np.save(folder / "few.npy", np.load(folder / "labels.npy")[:-1])
     before = sorted(folder.iterdir())
     status, out, err = quantize(command, *options)
     assert (status, out) == (1, "")

@@ -70,6 +70,7 @@ def test_a_page_against_bytes(swept):
         (["--one-layer"], "--one-layer: give --weight-bits or --act-bits as numbers"),
         (["--one-layer", "--weight-bits", "acc1=4"], "--one-layer: give --weight-bits"),
         (["--weight-bits", "acc1=4", "--cost", "weight_bits", "--html", "p"], "between layers"),
+        (["--act-bits", "4", "--cost", "weight_bits", "--html", "p"], "give --html and --weight"),
         (["--weight-bits", "4", "--cost", "macs"], "--cost macs is for a page: give --html"),
         (["--weight-bits", "4", "--metrics", "macs"], "expected at least one"),
     ],

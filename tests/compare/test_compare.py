@@ -180,6 +180,17 @@ def test_scores_are_compared_by_their_argmax():
     assert compare(flag, flag).rows[0].total.same_top is None
 
 
+@pytest.mark.parametrize(
+    ("error", "shown"), [(7, "7"), (999_999, "999,999"), (10**6, "1e+06"), (2**30, "1.07e+09")]
+)
+def test_the_largest_error_of_integers(error: int, shown: str):
+    x = np.array([[0, 1, -(2**30), 5]], np.int32)
+    other = x.copy()
+    other[0, 2] += error
+    found = compare(identity(DType.INT32), {"y": other}, x)
+    assert shown in str(found).split()
+
+
 def test_local_errors_of_two_layers():
     good = small.two_layers()
     bad = damaged(good, operand(good, "act1", 4), lambda z: z + 1)

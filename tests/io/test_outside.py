@@ -49,6 +49,11 @@ def test_save_and_load_know_the_file(tmp_path):
     assert constants is not None
     content = path.read_bytes()
     assert difference(tosajax.load(content, constants=constants), graph(100)) is None
+    # Constants that are given count, not those of the file beside it.
+    ((key, values),) = constants.items()
+    given = tosajax.load(path, constants={key: values + 1})
+    (held,) = [t.values for t in given.tensors.values() if t.values is not None]
+    np.testing.assert_array_equal(held, values + 1)
     (number,) = constants
     wrong = {number: np.zeros(99, np.float32)}
     for given in (None, {}, wrong):

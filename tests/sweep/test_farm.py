@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,6 +51,18 @@ def keys(ray: Ray) -> list[str]:
 
 class _Task(tuple):
     __hash__ = object.__hash__
+
+
+def test_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that is open is used; workers' prints do not go among the rows."""
+    asked: list[Any] = []
+    ray = ModuleType("ray")
+    ray.__dict__["init"] = lambda address, **options: asked.append((address, options))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    for is_open in (True, False):
+        ray.__dict__["is_initialized"] = lambda is_open=is_open: is_open
+        assert farm.connect("the address") is ray
+    assert asked == [("the address", {"include_dashboard": False, "log_to_driver": False})]
 
 
 @pytest.mark.parametrize("losses", [0, 1, 3])

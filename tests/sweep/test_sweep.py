@@ -26,6 +26,7 @@ import tosajax
 from tosajax import Builder, DType, quant, reference_model, rewrite, spec, sweep
 from tosajax.sweep import Sweep, grid
 from tosajax.sweep import layers as sweep_layers
+from tosajax.sweep.evaluate import mapped
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -148,6 +149,22 @@ def test_inputs_far_beyond_the_range_of_a_model_are_a_warning(quantized):
     with pytest.warns(UserWarning, match=wanted) as caught:
         run(images * 100)
     assert len([w for w in caught if "beyond the range" in str(w.message)]) == 1
+
+
+def test_nan_that_a_model_is_given(quantized):
+    """An example with NaN where it is allowed: the others count as they do without it."""
+    model, params, _, (images, labels) = quantized
+    subject = sweep.of_model(model, params)
+
+    def run(images, **options):
+        metrics, configs = ["accuracy"], grid(weight_bits=[8])
+        (row,) = Sweep(subject, (images, labels), metrics, configs, batch=7, **options).run()
+        assert row["error"] is None
+        return row["accuracy"] * len(labels)
+
+    bad = images.astype(np.float32)
+    bad[3] = np.nan
+    assert abs(run(bad, allow_nan=True) - run(images)) <= 1
 
 
 def test_settings_of_a_model(quantized):
@@ -275,7 +292,40 @@ def test_rewrites(integer_graph, digits):
         assert row["accuracy"] == (np.asarray(scores).argmax(1) == digits[1]).mean()
 
 
+def test_each_example_starts_with_the_first_values_of_variables():
+    b = Builder()
+    x = b.input("x", DType.FP32, (1, 3))
+    b.variable("total", DType.FP32, (1, 3), initial_value=[[1, 2, 3]])
+    total = b.op("ADD", x, b.read("total", DType.FP32, (1, 3)))
+    b.write("total", total)
+    graph = b.graph([total])
+
+    def first(graph, value):
+        (name,) = (t.name for t in graph.tensors.values() if t.variable)
+        values = np.full((1, 3), value, np.float32)
+        tensor = dataclasses.replace(graph.tensors[name], values=values)
+        return dataclasses.replace(graph, tensors={**graph.tensors, name: tensor})
+
+    subject = sweep.of_graph(graph, rewrites={"first": first})
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    options = {"configs": grid(first=[None, 5, 7]), "reference": x + 5}
+    for strategy, batch in (("loop", 4), ("map", 2), ("vmap", 1)):
+        found = Sweep(subject, x, ["max_lsb"], strategy=strategy, batch=batch, **options).run()
+        assert [row["max_lsb"] for row in found] == [4, 0, 2]
+
+
 # Strategies.
+
+
+def test_one_setting_takes_no_loop():
+    """XLA:CPU runs convolutions of a loop slowly."""
+    step = mapped(lambda varying, state, inputs, examples: state + varying * inputs + examples)
+    for settings in (1, 2, 3):
+        state = jnp.arange(3.0 * settings).reshape(settings, 3)
+        arguments = jnp.arange(float(settings)), state, jnp.float32([1, 2, 3]), 4.0
+        wanted = [s + v * np.float32([1, 2, 3]) + 4 for v, s in enumerate(np.asarray(state))]
+        np.testing.assert_array_equal(step(*arguments), wanted)
+        assert ("scan[" in str(jax.make_jaxpr(step)(*arguments))) == (settings > 1)
 
 
 def test_strategies_give_the_same_rows(quantized):

@@ -49,6 +49,13 @@ def initial_state(graph: Graph) -> dict[str, Variable]:
     }
 
 
+def for_examples(state: State, examples: int | None) -> State:
+    """A state with variables of their own for each of several examples; the same for None."""
+    if examples is None:
+        return state
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (examples, *x.shape)), state)
+
+
 def _initial(tensor: Tensor) -> Variable:
     values = tensor.values
     if values is None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, NoReturn, ParamSpec
 
 import jax
-import jax.numpy as jnp
 
 from tosajax import html
 from tosajax.arguments.types import check_type, count, shown
@@ -19,7 +18,7 @@ from tosajax.graph import Graph
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.kernels import native_set
 from tosajax.lowering.run import CustomOps, Params
-from tosajax.lowering.variables import State, Variable, initial_state
+from tosajax.lowering.variables import State, Variable, for_examples, initial_state
 from tosajax.lowering.zero_points import check_inputs
 from tosajax.passes.binding import bind_formed
 from tosajax.report import Report
@@ -330,10 +329,7 @@ class Executable:
     def _add_variables(self, initial: State) -> None:
         """Gives each variable that has no value yet its initial value, one for each example."""
         self._variables = tuple(initial)
-        if self.examples is not None:
-            copies = (self.examples,)
-            initial = jax.tree.map(lambda x: jnp.broadcast_to(x, copies + x.shape), initial)
-        for name, variable in initial.items():
+        for name, variable in for_examples(initial, self.examples).items():
             current = self.state.setdefault(name, variable)
             held, wanted = (jax.tree.map(_described, v) for v in (current, variable))
             if held != wanted:

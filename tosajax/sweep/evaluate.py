@@ -184,7 +184,7 @@ class Evaluator:
                 return jax.block_until_ready(states)
 
             return each
-        many = {"map": _mapped, "vmap": _vmapped, "sharded": self._sharded}[self.strategy]
+        many = {"map": mapped, "vmap": _vmapped, "sharded": self._sharded}[self.strategy]
         return self._jitted(many(self._step), varying, state, inputs, examples)
 
     def _jitted(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
@@ -213,7 +213,7 @@ class Evaluator:
 
         def part(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
             nothing = jax.tree.map(jnp.zeros_like, state)
-            states = _mapped(step)(varying, nothing, inputs, examples)
+            states = mapped(step)(varying, nothing, inputs, examples)
             return jax.vmap(functools.partial(accumulation.join, self.metrics))(
                 state, jax.tree.map(_over_data, states)
             )
@@ -257,7 +257,7 @@ def mesh_of(devices: Sequence[Any], settings: int) -> Mesh:
     return Mesh(np.asarray(devices).reshape(rows, count // rows), ("settings", "data"))
 
 
-def _mapped(step: Callable[..., Any]) -> Callable[..., Any]:
+def mapped(step: Callable[..., Any]) -> Callable[..., Any]:
     def many(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
         if jax.tree.leaves(state)[0].shape[0] == 1:
             first = jax.tree.map(lambda x: x[0], (varying, state))

@@ -20,6 +20,7 @@ from tosajax.grad.qtensor import QTensor
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.run import Traced
+from tosajax.lowering.variables import for_examples, initial_state
 from tosajax.quant import QParams, dequantize, quantize
 from tosajax.runtime.batching import batched, carries_batch, platform_of, share, with_batch
 from tosajax.runtime.inputs import accept
@@ -36,7 +37,8 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
       graph: a legal graph with a fixed or open batch.
       traced: attributes by the output of their node, with the names of their arrays.
       fixed: arrays that are constants of the program; all other arrays vary.
-      batch: the number of examples on the first axis of inputs and outputs.
+      batch: the number of examples on the first axis of inputs and outputs; each starts with the
+        first values of the graph's variables.
 
     Raises:
       ValueError: examples depend on each other.
@@ -60,6 +62,7 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
         kernels=_KERNELS if any("rounding_mode" in t for t in traced.values()) else ops,
     )
     run = batched(program, calls).function
+    state = for_examples(initial_state(for_batch), examples)
     unsigned = unsigned_tensors(graph)
 
     def apply(varying: Arrays, *inputs: jax.Array) -> tuple[Any, ...]:
@@ -72,7 +75,7 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
             _quantized(arrays.get(f"input {name}"), x)
             for name, x in zip(graph.inputs, inputs, strict=True)
         ]
-        _, _, outputs = run(params, {}, *integers, *(varying[name] for name in names))
+        _, _, outputs = run(params, state, *integers, *(varying[name] for name in names))
         return tuple(
             _real(arrays.get(f"output {name}"), y, name in unsigned)
             for name, y in zip(graph.outputs, outputs, strict=True)

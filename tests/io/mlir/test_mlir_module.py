@@ -150,6 +150,14 @@ def test_errors_name_the_line():
         mlir.read_text(text.replace("return", "return dense<[1"))
 
 
+def test_long_errors_are_cut():
+    with pytest.raises(UnsupportedError) as caught:
+        _read(f"%r = tosa.abs %a {{{'b' * 10_000} = 1 : i8}} : (!t) -> !t")
+    assert str(caught.value).startswith("tosa.abs %r: attribute 'bbb")
+    assert str(caught.value).endswith("bbb...")
+    assert len(str(caught.value)) < 1000
+
+
 def test_comments_are_no_text():
     graph = _read(
         """// dense<"0x

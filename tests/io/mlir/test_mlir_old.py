@@ -416,7 +416,14 @@ def test_scales_of_quantized_types_are_kept():
         kind,
     )
     assert graph.quantization["x"].of_all == graph.quantization["r"].of_all == (0.5, 1)
-    assert any("its scale is in Graph.quantization" in r.done for r in graph.source.rewrites)
+    done = "!quant.uniform<i8:f32,0.5:1> is INT8, its scale is in Graph.quantization"
+    for name in "x", "r":
+        assert f"tensor {name!r}: {done}" in [str(r) for r in graph.source.rewrites]
+
+
+def test_plain_types_are_no_change():
+    graph = _read("%r = tosa.negate %a : !t\nreturn %r : !t", results="!t")
+    assert not any("is FP32" in r.done for r in graph.source.rewrites)
 
 
 # What is broken, or cannot be expressed.

@@ -74,8 +74,6 @@ class Body:
             self.part.wrong(f"{reserved} values are to follow in fewer bytes")
         self.size += reserved
         count, has_arguments = self.part.flagged()
-        if count > self.part.end - self.part.at:
-            self.part.wrong(f"{count} operations are to follow in fewer bytes")
         at = self.arguments(first) if has_arguments else first
         for _ in range(count):
             at = self.operation(at, depth)
