@@ -144,6 +144,17 @@ def pooled(x: jax.Array) -> jax.Array:
     return jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
 
+def products_of_batches(x: jax.Array) -> jax.Array:
+    """The examples are axis 2 of the product, behind a batch axis and a free one."""
+    dims = (((2,), (3,)), ((0,), (1,)))
+    return jax.lax.dot_general(jnp.ones((6, 3, 2)), x, dims)
+
+
+def sums_before(x: jax.Array) -> jax.Array:
+    """The examples are axis 1 of the sum, behind one axis that is summed and one that is not."""
+    return x.transpose(1, 2, 0, 3).sum(1)
+
+
 def flat(x: jax.Array) -> jax.Array:
     return x.reshape(len(x), -1) @ jnp.ones((72, 3)) + x.transpose(3, 0, 1, 2)[0, :, 0, :3]
 
@@ -166,6 +177,13 @@ def flat(x: jax.Array) -> jax.Array:
 )
 def test_functions_of_single_examples(fn: Callable[..., Any], x: np.ndarray):
     assert said(fn, x) == []
+
+
+def test_the_axis_of_the_examples_in_results():
+    for fn, rank, axis in ((products_of_batches, 4, 2), (sums_before, 3, 1)):
+        for each in range(rank):
+            text = said(lambda x, fn=fn, at=each: jnp.sort(fn(x), at), IMAGES, is_batch=True)
+            assert len(text) == (each == axis)
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ def _moved(
     """
     name, params = eqn.primitive.name, eqn.params
     if name.startswith(("reduce_", "arg")) and "axes" in params:
-        axes = [a % len(before) for a in params["axes"]]
+        axes = params["axes"]
         # A reduction over all of a single example, such as the peak of a recording.
         is_whole = before[axis] == 1 and len(axes) == len(before)
         if axis in axes:
@@ -247,7 +247,7 @@ def _moved(
         case "broadcast_in_dim":
             return False, params["broadcast_dimensions"][axis]
         case "squeeze":
-            axes = [a % len(before) for a in params["dimensions"]]
+            axes = params["dimensions"]
             return False, None if axis in axes else axis - sum(a < axis for a in axes)
         case "reshape":
             return False, _reshaped(axis, before, after)

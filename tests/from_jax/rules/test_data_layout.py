@@ -138,6 +138,24 @@ def test_random_slices_and_pads(data):
     agrees(moved, _numbers(shape, "int32"))
 
 
+def test_slices_of_what_is_known():
+    """They are constants, of the elements that `lax.slice` takes."""
+    known = np.arange(35, dtype=np.float32).reshape(7, 5)
+
+    def moved(x, y, z):
+        doubled = jnp.asarray(known) * 2
+        return (
+            x + lax.slice(doubled, (1, 0), (7, 5), (2, 3)),
+            y + lax.slice(doubled, (0, 4), (6, 5), (5, 1)),
+            z + lax.slice(doubled, (2, 1), (5, 5), (1, 4)),
+        )
+
+    inputs = [jnp.ones(shape) for shape in ((3, 2), (2, 1), (3, 1))]
+    agrees(moved, *inputs)
+    graph = tosajax.export(moved, *inputs)
+    assert [node.op for node in graph.nodes if not node.op.startswith("CONST")] == ["ADD"] * 3
+
+
 def test_pads_with_a_number_of_the_graph():
     def padded(x, number):
         config = ((1, 0, 0), (0, -1, 2), (0, 0, 0))
