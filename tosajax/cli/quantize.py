@@ -56,6 +56,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="share of multiply-accumulates that may read INT16 in place of INT8 (0.1)",
     )  # fmt: skip
     parser.add_argument(
+        "--wide-outputs", action=argparse.BooleanOptionalAction, default=True,
+        help="whether outputs other than of softmax and the like may be INT16 (yes)",
+    )  # fmt: skip
+    parser.add_argument(
         "--batch", type=positive, default=_BATCH, metavar="N",
         help=f"examples of one call in calibration ({_BATCH})",
     )  # fmt: skip
@@ -67,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     io.check_path(arguments.output)
     files = files_of(arguments, _FORMS)
-    budget = quant.Budget(arguments.seconds, arguments.wide_macs)
+    budget = quant.Budget(arguments.seconds, arguments.wide_macs, arguments.wide_outputs)
     graph = _float_graph(arguments)
     inputs = arrays(arguments.input)
     batches = _batches(inputs, arguments.batch)

@@ -70,11 +70,12 @@ def test_the_graph_is_the_model():
 def test_each_remedy_is_in_the_report():
     names = [remedy.name for remedy in result().remedies]
     assert names == [
-        *("defaults", "percentile 99.999", "percentile 99.99", "mse", "ranges by tensor"),
-        *("all examples seen", "equalize", "smooth", "gptq", "bias_correct", "INT16"),
+        *("defaults", "percentile 99.999", "percentile 99.99", "mse", "all examples seen"),
+        *("gptq", "smooth 1, gptq", "smooth 0.5, gptq", "equalize, gptq"),
+        *("bias_correct", "INT16"),
     ]
     kept = [remedy for remedy in result().remedies if remedy.is_kept]
-    assert {"equalize", "smooth"} & {remedy.name for remedy in kept}
+    assert {"equalize, gptq", "smooth 1, gptq"} & {remedy.name for remedy in kept}
     assert kept[-1].sqnr > kept[0].sqnr + 5
     assert all(remedy.seconds >= 0 and not remedy.score for remedy in result().remedies)
 
@@ -96,6 +97,41 @@ def test_macs_are_within_the_budget(share):
     assert found.wide_macs <= share
     lifted = {name: found.model.specs[name].storage.dtype for name in found.lifted}
     assert set(lifted.values()) <= {DType.INT16}
+
+
+def _linear_result(**budget: Any) -> tq.Auto:
+    options = {"example_args": [examples()[0]], "budget": tq.Budget(**budget)}
+    return tq.auto(lambda x: x @ weights()[1], examples(), **options)
+
+
+def test_outputs_are_wide():
+    """No multiply-accumulate reads them; a budget without INT16, or without wide outputs, holds."""
+    found = _linear_result()
+    (output,) = found.graph.output_tensors
+    assert output.dtype is DType.INT16
+    assert found.lifted == (found.model.owners[output.name],)
+    assert found.wide_macs == 0
+    assert found.outputs[output.name][1] > found.outputs[output.name][0]
+    for budget in ({"wide_outputs": False}, {"wide_macs": 0.0}):
+        narrow = _linear_result(**budget)
+        assert narrow.graph.output_tensors[0].dtype is DType.INT8
+        assert narrow.lifted == ()
+    assert all(remedy.name != "INT16" for remedy in narrow.remedies)
+
+
+def test_constants_of_the_same_function_leave_time_for_the_rest(monkeypatch):
+    from tosajax.quant.tune import automatic
+
+    monkeypatch.setattr(automatic, "_SHARE", 0.0)
+    monkeypatch.setattr(automatic._Search, "_is_better", lambda self, candidate: True)
+    names = [remedy.name for remedy in _linear_result().remedies]
+    assert names[-4:] == ["all examples seen", "gptq", "bias_correct", "INT16"]
+
+
+def test_what_has_no_channels_to_scale_takes_no_time():
+    notes = {remedy.name: remedy.note for remedy in _linear_result().remedies}
+    for name in ("smooth 1, gptq", "smooth 0.5, gptq", "equalize, gptq", "equalize"):
+        assert notes[name] == "no channels to scale"
 
 
 def test_no_time():
@@ -131,7 +167,7 @@ def test_no_remedy_that_lowers_the_metric_is_kept():
         network, examples(), example_args=[examples()[0]], metric=lambda predict: -next(calls)
     )
     assert [remedy.is_kept for remedy in worse.remedies].count(True) == 2
-    assert worse.remedies[5].score == worse.remedies[0].score == 0
+    assert worse.remedies[4].score == worse.remedies[0].score == 0
 
 
 @pytest.mark.slow
@@ -216,7 +252,9 @@ def test_a_remedy_that_raises_is_in_the_report(monkeypatch):
     found = tq.auto(network, examples(), example_args=[examples()[0]])
     (remedy,) = [each for each in found.remedies if each.name == "bias_correct"]
     assert (remedy.is_kept, remedy.note) == (False, "no place for it")
-    assert len(found.remedies) == 11
+    assert [each.name for each in found.remedies if "smooth" in each.name] == [
+        *("smooth 1, gptq", "smooth 0.5, gptq", "smooth 1", "smooth 0.5")
+    ]
 
 
 @pytest.mark.slow

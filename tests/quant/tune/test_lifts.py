@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from tosajax.quant.tune.lifts import best_set
+from tosajax import DType
+from tosajax import quant as tq
+from tosajax.quant.tune.lifts import best_set, lift_some, outputs_to_lift
+
+RNG = np.random.default_rng(3)
+W, SQUARE = (RNG.normal(0, 1, shape).astype(np.float32) for shape in ((6, 4), (4, 4)))
+X = RNG.normal(0, 1, (8, 6)).astype(np.float32)
 
 
 def chosen(gains: Sequence[float], costs: Sequence[float], deadline: float = math.inf) -> list[int]:
@@ -39,3 +49,72 @@ def test_less_noise_within_the_budget(gains, costs, wanted):
 
 def test_no_time():
     assert chosen([10, 9], [1, 1], deadline=time.perf_counter() - 1) == []
+
+
+# Outputs.
+
+
+def model_of(function: Callable[..., Any], *rules: tq.Rule) -> tq.PreparedModel:
+    return tq.prepare(function, rules, example_args=[X[:1]])
+
+
+def boxes(x: jax.Array) -> jax.Array:
+    """Two heads of one output, as detectors have them."""
+    return jnp.concatenate([(x @ W).reshape(-1, 2, 2), (x @ W @ SQUARE).reshape(-1, 2, 2)], 1)
+
+
+def test_outputs_and_what_is_moved_into_them():
+    model = model_of(boxes)
+    lifted = outputs_to_lift(model)
+    (output,) = model.graph.outputs
+    assert model.owners[output] in lifted
+    producers = {name: node for node in model.float_graph.nodes for name in node.outputs}
+    sources = {producers[name].op for name in lifted}
+    assert sources >= {"CONCAT"}
+    assert sources <= {"CONCAT", "CONV2D", "MATMUL", "RESHAPE"}
+    params = tq.calibrate(model, [X])
+    (wanted,) = model.apply(params, X, mode="float")
+    wide, own, lifts = lift_some(model, params, [X], {output: wanted}, 0.0, math.inf)
+    assert (lifts.lifted, wide.graph) == ((), model.graph)
+    wide, own, lifts = lift_some(
+        model, params, [X], {output: wanted}, 0.0, math.inf, outputs=lifted
+    )
+    assert (set(lifts.lifted), lifts.wide_macs) == (set(lifted), 0)
+    assert wide.graph.output_tensors[0].dtype is DType.INT16
+    noise, before = (
+        float(np.square(m.apply(p, X)[0] - wanted).mean())
+        for m, p in ((wide, own), (model, params))
+    )
+    assert noise < 0.7 * before
+    assert tq.check_bit_exact(wide, own, X[:2], against=("frozen",))
+
+
+FIXED = tq.rule("^dot_general_1$", act=tq.QSpec(observer=tq.fixed(0.1)))
+INT16 = tq.rule("^dot_general_1$", act=tq.QSpec("i16"))
+
+
+@pytest.mark.parametrize(
+    ("function", "rules"),
+    [
+        (lambda x: jax.nn.softmax(x @ W), ()),
+        (lambda x: jax.nn.sigmoid(x @ W), ()),
+        (lambda x: x @ W, (FIXED,)),
+        (lambda x: x @ W, (INT16,)),
+        (lambda x: jnp.flip(x, 1), ()),
+    ],
+    ids=["softmax", "sigmoid", "fixed", "INT16", "input"],
+)
+def test_outputs_that_stay(function: Callable[..., Any], rules: tuple[tq.Rule, ...]):
+    assert outputs_to_lift(model_of(function, *rules)) == []
+
+
+def test_features_that_are_outputs_stay():
+    """A product reads them."""
+
+    def features(x: jax.Array) -> tuple[jax.Array, ...]:
+        y = x @ W
+        return y, y @ SQUARE
+
+    model = model_of(features)
+    (lifted,) = outputs_to_lift(model)
+    assert lifted == model.owners[model.graph.outputs[1]]

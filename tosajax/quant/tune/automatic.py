@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +32,7 @@ from tosajax.quant.spec import Rule
 from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.equalization import equalize, smooth
 from tosajax.quant.tune.gptq import gptq
-from tosajax.quant.tune.lifts import Lifts, lift_some
+from tosajax.quant.tune.lifts import Lifts, lift_some, outputs_to_lift
 from tosajax.quant.tune.range_choice import Kinds, RangeChoice
 from tosajax.quant.tune.remedies import Auto, Remedy
 from tosajax.report import UnsupportedError
@@ -42,7 +43,7 @@ _GAIN = 0.01  # of the noise that a remedy must remove at least, to be worth kee
 # gains a lot has one of them, and two that gain the same have 1.5.
 _ERRORS = 1.7
 _FAR = 8  # times the largest outputs of most examples, those of an outlier
-_SHARE = 0.2  # of the time, which may go to the choice of ranges by tensor
+_SHARE = 0.6  # of the time, which constants of the same function may take
 _WORSE = 1.05  # of the noise on held-back examples, which are few
 
 # Runs the integers on a batch of real inputs, and returns real outputs.
@@ -58,7 +59,9 @@ class Budget:
     Args:
       seconds: of the search; it begins no remedy after them.
       wide_macs: the share of multiply-accumulates that may read INT16 where the rules ask for
-        INT8, in [0, 1].
+        INT8, in [0, 1]; at 0 nothing becomes INT16.
+      wide_outputs: whether outputs may be INT16 where the rules ask for INT8, which takes no
+        multiply-accumulate: boxes, landmarks and logits, but no function of them such as softmax.
 
     Raises:
       ValueError: one of them is out of range.
@@ -66,11 +69,12 @@ class Budget:
     Example:
       >>> from tosajax import quant
       >>> quant.Budget(seconds=60)
-      Budget(seconds=60, wide_macs=0.1)
+      Budget(seconds=60, wide_macs=0.1, wide_outputs=True)
     """
 
     seconds: float = 600.0
     wide_macs: float = 0.1
+    wide_outputs: bool = True
 
     def __post_init__(self) -> None:
         if not self.seconds >= 0:
@@ -94,11 +98,12 @@ def auto(
     """Quantizes a graph with the remedies that help it, within a budget.
 
     First it leaves out examples whose outputs are far beyond those of others. It chooses ranges
-    that leave out outliers, for all tensors at once, then for each by itself, each judged on
-    examples that it was not observed on, as ranges hold all that they have seen. With the ranges of
-    all examples it goes on to equalized channels; smoothed activations; GPTQ; corrected biases;
-    INT16 for the tensors that cost most, as far as the budget of multiply-accumulates goes, chosen
-    by one half of the examples. A remedy is kept if it raises the metric; or lowers the noise of
+    that leave out outliers, each judged on examples that it was not observed on, as ranges hold all
+    that they have seen. With the ranges of all examples it goes on to GPTQ; activations that are
+    smoothed, or channels that are equalized, before GPTQ, which makes weights of large channels
+    round well, and by themselves where GPTQ has lost; corrected biases; INT16 for the tensors that
+    cost most, as far as the budget of multiply-accumulates goes, chosen by one half of the
+    examples. A remedy is kept if it raises the metric; or lowers the noise of
     the integers that ship, over all examples and by more than a few of them would by chance, is not
     worse on the other half, and does not lower the metric.
 
@@ -128,8 +133,8 @@ def auto(
       >>> w = rng.normal(size=(8, 4)).astype(np.float32)
       >>> batches = [rng.normal(size=(1, 8)).astype(np.float32) for _ in range(8)]
       >>> result = quant.auto(lambda x: x @ w, batches, example_args=[batches[0]])
-      >>> result.graph.output_tensors[0].dtype
-      DType.INT8
+      >>> result.graph.input_tensors[0].dtype, result.graph.output_tensors[0].dtype
+      (DType.INT8, DType.INT16)
       >>> [remedy.name for remedy in result.remedies][:2]
       ['defaults', 'percentile 99.999']
     """
@@ -158,6 +163,9 @@ class _Candidate(NamedTuple):
     lifts: Lifts = Lifts()
 
 
+_Remedy = Callable[[_Candidate], _Candidate]
+
+
 class _Search:
     """Tries remedies one after another, each on the best candidate so far."""
 
@@ -173,6 +181,7 @@ class _Search:
     ) -> None:
         self.batches, self.budget, self.metric, self.bar = batches, budget, metric, bar
         self.deadline = begin + budget.seconds
+        self.end_of_functions = begin + _SHARE * budget.seconds
         self.remedies: list[Remedy] = []
         tensors = model.float_graph.input_tensors
         real = real_batches(model, batches, allow_nan=False)
@@ -219,14 +228,20 @@ class _Search:
         for name in self.ranges.observers:
             kinds = self.ranges.everywhere(name)
             self._try(name, lambda c, kinds=kinds: self._of_kinds(c, kinds), unseen)
-        self._try("ranges by tensor", self._by_tensor, unseen)
         self._see_all()
-        self._try("equalize", lambda c: self._with_values(c, equalize(c.model)))
-        self._try("smooth", lambda c: self._with_values(c, smooth(c.model, self.batches)))
-        self._try("gptq", self._by_gptq)
+        is_rounded = self._try("gptq", self._by_gptq)
+        functions = self._same_functions()
+        for name, make in functions.items():
+            if time.perf_counter() > self.end_of_functions:
+                break
+            both = functools.partial(self._with_values, make, then=self._by_gptq)
+            is_rounded |= self._try(f"{name}, gptq", both)
+        if not is_rounded:
+            for name, make in functions.items():
+                self._try(name, functools.partial(self._with_values, make))
         self._try("bias_correct", self._bias_corrected)
         if self.budget.wide_macs > 0:
-            self._try("INT16", self._lifted)
+            self._try("INT16", self._lifted, is_kept=self._is_no_worse)
 
     def result(self) -> Auto:
         best = self.best
@@ -248,13 +263,14 @@ class _Search:
     def _try(
         self,
         name: str,
-        make: Callable[[_Candidate], _Candidate],
-        measured: Callable[[_Candidate], _Candidate] | None = None,
-    ) -> None:
+        make: _Remedy,
+        measured: _Remedy | None = None,
+        is_kept: Callable[[_Candidate], bool] | None = None,
+    ) -> bool:
         """Makes a candidate of the best one, measures it, and keeps it if it is better."""
         begin = time.perf_counter()
         if begin > self.deadline:
-            return
+            return False
         self.bar.step(name)
         try:
             made = make(self.best._replace(note=""))
@@ -264,10 +280,11 @@ class _Search:
             candidate = self.best._replace(noise=none, held_back=none, note=str(error))
         else:
             candidate = (measured or self._measured)(made)
-        is_kept = self._is_better(candidate)
-        self._add(name, begin, candidate, is_kept=is_kept)
-        if is_kept:
+        keeps = (is_kept or self._is_better)(candidate)
+        self._add(name, begin, candidate, is_kept=keeps)
+        if keeps:
             self.best = candidate
+        return keeps
 
     def _is_better(self, candidate: _Candidate) -> bool:
         best = self.best
@@ -341,18 +358,29 @@ class _Search:
     def _of_kinds(self, best: _Candidate, kinds: Kinds) -> _Candidate:
         return best._replace(params=self.ranges.params(kinds), kinds=kinds)
 
-    def _by_tensor(self, best: _Candidate) -> _Candidate:
-        inputs, wanted = self._choosing()
-        end = min(self.deadline, time.perf_counter() + _SHARE * self.budget.seconds)
-        kinds = self.ranges_without[0].by_tensor(best.kinds, inputs, wanted, end)
-        names = {*kinds, *best.kinds}
-        changed = sum(kinds.get(name) != best.kinds.get(name) for name in names)
-        note = f"{html.counted(changed, 'tensor')} changed"
-        return self._of_kinds(best, kinds)._replace(note=note)
+    def _with_values(
+        self, make: Callable[[], Any], best: _Candidate, then: _Remedy | None = None
+    ) -> _Candidate:
+        """Other constants of the same function, with the observers chosen before.
 
-    def _with_values(self, best: _Candidate, values: Any) -> _Candidate:
-        """Other constants of the same function, with the observers chosen before."""
-        return best._replace(params=self.ranges.of_values(best.kinds, values))
+        Raises:
+          ValueError: they are what they were.
+        """
+        values = make()
+        own = self.first.params["values"]
+        if all(np.array_equal(own[name], value) for name, value in values.items()):
+            raise ValueError("no channels to scale")
+        made = best._replace(params=self.ranges.of_values(best.kinds, values))
+        return made if then is None else then(made)
+
+    def _same_functions(self) -> dict[str, Callable[[], Any]]:
+        """What makes constants of the same function whose channels round better, by name."""
+        model, batches = self.first.model, self.batches
+        return {
+            "smooth 1": lambda: smooth(model, batches, strength=1),
+            "smooth 0.5": lambda: smooth(model, batches),
+            "equalize": lambda: equalize(model),
+        }
 
     def _bias_corrected(self, best: _Candidate) -> _Candidate:
         return best._replace(params=bias_correct(best.model, best.params, self.batches))
@@ -362,8 +390,15 @@ class _Search:
 
     def _lifted(self, best: _Candidate) -> _Candidate:
         inputs, wanted = self._choosing()
+        outputs = outputs_to_lift(best.model) if self.budget.wide_outputs else ()
         model, params, lifts = lift_some(
-            best.model, best.params, inputs, wanted, self.budget.wide_macs, self.deadline
+            best.model,
+            best.params,
+            inputs,
+            wanted,
+            self.budget.wide_macs,
+            self.deadline,
+            outputs=outputs,
         )
         note = f"{html.counted(len(lifts.lifted), 'tensor')}, {lifts.wide_macs:.1%} of MACs"
         return _Candidate(model, params, note=note, lifts=lifts)

@@ -10,7 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax import spec
+from tosajax.dtypes import DType
 from tosajax.graph.summary import macs_of
+from tosajax.quant.model.parts import heads
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.training.losses import noise_to_signal
@@ -43,6 +46,8 @@ def lift_some(
     wanted: Mapping[str, np.ndarray],
     share: float,
     deadline: float,
+    *,
+    outputs: Collection[str] = (),
 ) -> tuple[PreparedModel, Params, Lifts]:
     """Lifts tensors to INT16 while each helps: those first that help most by themselves.
 
@@ -55,8 +60,9 @@ def lift_some(
       wanted: tensors of the float graph to be near to, by name.
       share: of multiply-accumulates that may read lifted tensors.
       deadline: of `time.perf_counter`, after which no more are tried.
+      outputs: tensors to lift in any case; see `outputs_to_lift`.
     """
-    names = lift_candidates(model, None)
+    names = [name for name in lift_candidates(model, None) if name not in outputs]
     targets = [jnp.asarray(each, jnp.float32) for each in wanted.values()]
 
     def loss(outputs: tuple[jax.Array, ...]) -> jax.Array:
@@ -79,11 +85,44 @@ def lift_some(
     # What no multiply-accumulate reads is not for nothing: it takes memory.
     costs = [macs.share([name]) + _COST for name in names]
     chosen = best_set(gains, costs, noise, fits, deadline)
-    lifted = tuple(names[place] for place in chosen)
+    lifted = (*outputs, *(names[place] for place in chosen))
     left = {names[n]: noise([*chosen, n]) for n in _next(alone, chosen)}
     if lifted:
         model, params = with_rules(model, params, lift_rules(model, lifted))
     return model, params, Lifts(lifted, macs.share(lifted), left)
+
+
+def outputs_to_lift(model: PreparedModel) -> list[str]:
+    """The INT8 activations that outputs are made of, and that no multiply-accumulate reads.
+
+    Such as boxes and landmarks: the output of a product, or a CONCAT of several, where 8 bits hold
+    the largest of all and leave few steps for the others. An output that is a softmax or another
+    function of its head stays, as does one whose range is fixed.
+    """
+    owners = dict[str, None]()
+    for name, head in zip(model.graph.outputs, heads(model), strict=True):
+        names = _moved_into(model, name)
+        if head in names and model.plan.functions.keys().isdisjoint(names):
+            owners |= {owner: None for n in names if (owner := model.owners.get(n)) is not None}
+    inputs, macs = {model.owners.get(name) for name in model.graph.inputs}, _Macs(model)
+    narrow = [name for name in owners if name in model.activations and name not in inputs]
+    specs = {name: model.specs[name] for name in narrow}
+    return [
+        name
+        for name, own in specs.items()
+        if own.dtype is DType.INT8 and not own.observer.is_fixed and not macs.share([name])
+    ]
+
+
+def _moved_into(model: PreparedModel, name: str) -> list[str]:
+    """A tensor of the float graph, and those whose elements it has."""
+    producers = {output: node for node in model.float_graph.nodes for output in node.outputs}
+    names = [name]
+    for each in names:
+        node = producers.get(each)
+        if node is not None and spec.OPERATORS[node.op].moves:
+            names += node.inputs
+    return names
 
 
 def best_set(

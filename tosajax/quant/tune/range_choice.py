@@ -1,15 +1,11 @@
-"""Ranges of activations by several observers, and the best of them for each tensor."""
+"""Ranges of activations by several observers."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from tosajax.quant.calibration import calibrate, observe, settle
 from tosajax.quant.model.arguments import Batch
@@ -19,10 +15,7 @@ from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.ranges.observers import Observer, mse, percentile
 from tosajax.quant.sampling import sample_tables
-from tosajax.quant.training.losses import noise_to_signal
 
-_ALIKE = 1.02  # ranges that differ by less are not tried
-_GAIN = 0.999  # of the noise that another range must leave at most
 _Values = Mapping[str, jax.Array]
 
 
@@ -80,45 +73,6 @@ class RangeChoice:
         qparams = {name: settled[kind]["qparams"][name] for name, kind in kinds.items()}
         return self._with_ranges(own, qparams)
 
-    def by_tensor(
-        self,
-        kinds: Kinds,
-        inputs: Sequence[Any],
-        wanted: Mapping[str, np.ndarray],
-        deadline: float,
-    ) -> Kinds:
-        """Takes for each tensor the range with the least noise, those first that differ most.
-
-        Args:
-          kinds: the observers to begin with.
-          inputs: real inputs.
-          wanted: tensors of the float graph to be near to, by name.
-          deadline: of `time.perf_counter`, after which all others stay as they are.
-        """
-        params = self.params(kinds)
-        others = (None, *self.observers)
-        ranges = [params, self.own, *map(self._settled_by, self.observers)]
-        stacked = {
-            name: jax.tree.map(lambda *x: jnp.stack(x), *(p["qparams"][name] for p in ranges))
-            for name in _observed(self.model)
-        }
-        ratios = {name: _largest_ratio(each.scale) for name, each in stacked.items()}
-        names = sorted(ratios, key=lambda name: -ratios[name])
-        names = [name for name in names if ratios[name] > _ALIKE]
-        if not names:
-            return kinds
-        noise = self._noise_of_choice(params, stacked, names, inputs, wanted)
-        chosen = dict.fromkeys(names, 0)
-        least = noise(chosen)
-        for name in names:
-            for number in range(1, len(ranges)):
-                if time.perf_counter() > deadline:
-                    break
-                if (value := noise({**chosen, name: number})) <= _GAIN * least:
-                    chosen, least = {**chosen, name: number}, value
-        changed = {name: others[number - 1] for name, number in chosen.items() if number}
-        return {name: kind for name, kind in {**kinds, **changed}.items() if kind is not None}
-
     def _settled_by(self, kind: str) -> Params:
         """The parameters with all ranges by one observer."""
         if self._observed is None:
@@ -133,34 +87,6 @@ class RangeChoice:
     def _with_ranges(self, params: Params, qparams: Mapping[str, QParams]) -> Params:
         params = {**params, "qparams": {**params["qparams"], **qparams}}
         return sample_tables(self.model, params)
-
-    def _noise_of_choice(
-        self,
-        params: Params,
-        stacked: Mapping[str, QParams],
-        names: Sequence[str],
-        inputs: Sequence[Any],
-        wanted: Mapping[str, np.ndarray],
-    ) -> Any:
-        """The noise with fake quantization, a function of the number of each name's range."""
-        watched = self.model.with_outputs(*wanted)
-        targets = [jnp.asarray(each, jnp.float32) for each in wanted.values()]
-
-        @jax.jit
-        def run(numbers: jax.Array, params: Params, stacked: Any, *inputs: Any) -> jax.Array:
-            picked = {
-                name: jax.tree.map(lambda x, n=n: x[n], stacked[name])
-                for n, name in zip(numbers, names, strict=True)
-            }
-            qparams = {**params["qparams"], **picked}
-            outputs = watched.apply({**params, "qparams": qparams}, *inputs, mode="fake_quant")
-            return noise_to_signal(outputs, targets)
-
-        def noise(chosen: Mapping[str, int]) -> float:
-            numbers = np.array([chosen[name] for name in names], np.int32)
-            return float(run(numbers, params, dict(stacked), *inputs))
-
-        return noise
 
 
 def _observers(model: PreparedModel) -> list[tuple[str, Observer]]:
@@ -181,9 +107,3 @@ def _observed_by(model: PreparedModel, observer: Observer) -> PreparedModel:
 def _observed(model: PreparedModel) -> list[str]:
     """The activations whose ranges are not fixed."""
     return [name for name in model.activations if not model.specs[name].observer.is_fixed]
-
-
-def _largest_ratio(scales: jax.Array) -> float:
-    """The largest of some scales over the least."""
-    each = np.asarray(scales).reshape(scales.shape[0], -1)
-    return float((each.max(0) / each.min(0)).max())
