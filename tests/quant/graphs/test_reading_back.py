@@ -228,6 +228,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "reversed": lambda w: w[::-1, :],
     "part": lambda w: w[1:3, ::2],
     "repeated": lambda w: jnp.broadcast_to(w[:1], (5, 4)),
+    "broadcast": lambda w: jax.lax.broadcast_in_dim(w.reshape(-1), (2, 24, 3), (1,)),
     "sum": lambda w: 0.5 - w,
     "quotient": lambda w: (w + 3) / np.float32(-7),
 }
@@ -245,7 +246,10 @@ def test_ways_of_a_parameter(way: str):
     model = prepared(fn, (w,), x)
     trained = moved(model)
     (found,) = assert_same(fn, model, trained, x)
-    if way not in ("sum", "quotient", "repeated"):
+    if way == "broadcast":
+        (value,) = trained["values"].values()
+        np.testing.assert_array_equal(np.ravel(found), np.ravel(value))
+    elif way not in ("sum", "quotient", "repeated"):
         (value,) = trained["values"].values()
         np.testing.assert_array_equal(WAYS[way](found), value)
     if way == "part":
