@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -14,6 +15,7 @@ from jax import lax
 
 import tosajax
 from tosajax.from_jax.export import export
+from tosajax.from_jax.rules._monoids import monoid_of
 from tosajax.report import UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -178,3 +180,16 @@ def test_reduce_of_any_function() -> None:
 
     agrees(lambda x, i: lax.reduce((x, i), start, larger, (1,)), x, places, model=True)
     agrees(lambda x: lax.reduce(x, 0.0, lambda a, b: a + b + a * b, (0, 1)), x * 0.1, ulp=16)
+
+
+def test_functions_that_are_monoids() -> None:
+    """The one equation of the jaxpr has both arguments, and is the result."""
+
+    def found(fn: Callable[..., Any]) -> Any:
+        return monoid_of(jax.make_jaxpr(fn)(1.0, 2.0))
+
+    for fn in (lax.add, lax.mul, lax.max, lambda a, b: lax.min(b, a)):
+        assert found(fn) is not None
+    for fn in (lax.sub, lambda a, b: a + a, lambda a, b: a, lambda a, b: 2 * (a + b)):
+        assert found(fn) is None
+    assert found(lambda a, b: (a + b, a)[1]) is None  # the sum is not what it returns

@@ -123,9 +123,32 @@ def test_constants_of_the_same_function_leave_time_for_the_rest(monkeypatch):
     from tosajax.quant.tune import automatic
 
     monkeypatch.setattr(automatic, "_SHARE", 0.0)
-    monkeypatch.setattr(automatic._Search, "_is_better", lambda self, candidate: True)
     names = [remedy.name for remedy in _linear_result().remedies]
     assert names[-4:] == ["all examples seen", "gptq", "bias_correct", "INT16"]
+
+
+def test_gptq_is_kept_unless_the_noise_grows(monkeypatch):
+    """Few examples cannot tell a small gain from chance, and layers have less error by it."""
+    from tosajax.quant.tune import automatic
+
+    def tried(change: float) -> tq.Remedy:
+        """GPTQ that changes the noise of every other example by a share, more than the others."""
+
+        def with_noise(self: Any, candidate: Any, of_halves: Any) -> Any:
+            noise = np.full(8, 0.1)
+            noise[:1] += change if candidate.note == "gptq" else 0
+            return candidate._replace(noise=noise, held_back=noise.copy())
+
+        monkeypatch.setattr(automatic._Search, "_with_noise", with_noise)
+        monkeypatch.setattr(
+            automatic._Search, "_by_gptq", lambda self, best: best._replace(note="gptq")
+        )
+        found = _linear_result(wide_macs=0.0)
+        (remedy,) = [each for each in found.remedies if each.name == "gptq"]
+        return remedy
+
+    assert tried(-0.001).is_kept  # too little for any other remedy
+    assert not tried(0.001).is_kept
 
 
 def test_what_has_no_channels_to_scale_takes_no_time():

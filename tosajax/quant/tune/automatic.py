@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -103,9 +103,10 @@ def auto(
     smoothed, or channels that are equalized, before GPTQ, which makes weights of large channels
     round well, and by themselves where GPTQ has lost; corrected biases; INT16 for the tensors that
     cost most, as far as the budget of multiply-accumulates goes, chosen by one half of the
-    examples. A remedy is kept if it raises the metric; or lowers the noise of
-    the integers that ship, over all examples and by more than a few of them would by chance, is not
-    worse on the other half, and does not lower the metric.
+    examples. A remedy is kept if it raises the metric; or lowers the noise of the integers that
+    ship, over all examples and by more than a few of them would by chance, is not worse on the
+    other half, and does not lower the metric. GPTQ and INT16, which lower the errors of layers, are
+    kept unless the noise grows.
 
     Args:
       graph: the float graph or function, as for `prepare`.
@@ -229,19 +230,19 @@ class _Search:
             kinds = self.ranges.everywhere(name)
             self._try(name, lambda c, kinds=kinds: self._of_kinds(c, kinds), unseen)
         self._see_all()
-        is_rounded = self._try("gptq", self._by_gptq)
-        functions = self._same_functions()
-        for name, make in functions.items():
-            if time.perf_counter() > self.end_of_functions:
-                break
+        # By itself it lowers the error of each layer, so that few examples are enough to judge it.
+        is_rounded = self._try("gptq", self._by_gptq, is_kept=self._is_no_worse)
+        for name, make in self._same_functions():
             both = functools.partial(self._with_values, make, then=self._by_gptq)
             is_rounded |= self._try(f"{name}, gptq", both)
         if not is_rounded:
-            for name, make in functions.items():
+            for name, make in self._same_functions():
                 self._try(name, functools.partial(self._with_values, make))
         self._try("bias_correct", self._bias_corrected)
         if self.budget.wide_macs > 0:
-            self._try("INT16", self._lifted, is_kept=self._is_no_worse)
+            # Outputs are wide for the sake of small elements, which hardly count as noise.
+            kept = functools.partial(self._is_no_worse, slack=_GAIN)
+            self._try("INT16", self._lifted, is_kept=kept)
 
     def result(self) -> Auto:
         best = self.best
@@ -295,14 +296,19 @@ class _Search:
             return is_less
         return candidate.score > best.score or (is_less and candidate.score == best.score)
 
-    def _is_no_worse(self, candidate: _Candidate) -> bool:
-        """Whether its score is higher than that of the best one, or its noise no larger."""
+    def _is_no_worse(self, candidate: _Candidate, slack: float = 0.0) -> bool:
+        """Whether its score is higher than that of the best one, or its noise no larger.
+
+        Args:
+          candidate: what may become the best one.
+          slack: the share of the noise by which it may be larger.
+        """
         best, score = self.best, candidate.score
         if score is not None and best.score is not None and score != best.score:
             return score > best.score
         pair = best, candidate
         before, after = (np.concatenate([each.noise, each.held_back]).mean() for each in pair)
-        return bool(after <= before)
+        return bool(after <= (1 + slack) * before)
 
     def _add(self, name: str, begin: float, candidate: _Candidate, *, is_kept: bool) -> None:
         seconds = time.perf_counter() - begin
@@ -373,14 +379,17 @@ class _Search:
         made = best._replace(params=self.ranges.of_values(best.kinds, values))
         return made if then is None else then(made)
 
-    def _same_functions(self) -> dict[str, Callable[[], Any]]:
-        """What makes constants of the same function whose channels round better, by name."""
+    def _same_functions(self) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """Yields what makes constants of the same function whose channels round better, in time."""
         model, batches = self.first.model, self.batches
-        return {
+        ways = {
             "smooth 1": lambda: smooth(model, batches, strength=1),
             "smooth 0.5": lambda: smooth(model, batches),
             "equalize": lambda: equalize(model),
         }
+        for name, make in ways.items():
+            if time.perf_counter() <= self.end_of_functions:
+                yield name, make
 
     def _bias_corrected(self, best: _Candidate) -> _Candidate:
         return best._replace(params=bias_correct(best.model, best.params, self.batches))
