@@ -23,7 +23,7 @@ from tosajax.from_jax.rules._windows import (
 )
 from tosajax.from_jax.rules.data_layout import joined, reverse
 from tosajax.from_jax.step import Step
-from tosajax.from_jax.values import Value, known
+from tosajax.from_jax.values import Value
 
 _FEW_RUNS = 2  # the most SLICEs to write instead of RESHAPE, GATHER and RESHAPE
 
@@ -155,10 +155,8 @@ def _runs(step: Step, x: Value, indices: np.ndarray, axis: int) -> Value | None:
         backwards = _runs(step, x, indices[::-1], axis)
         return backwards and reverse(step, backwards, (axis,))
     runs = np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1)
-    if len(runs) > _FEW_RUNS and not x.is_known:
+    if len(runs) > _FEW_RUNS:
         return None
-    if x.is_known:
-        return known(np.take(x.elements, indices, axis), x.origin and x.origin.changed())
     blocks = []
     for run in runs:
         start, size = [0] * x.rank, list(x.shape)
