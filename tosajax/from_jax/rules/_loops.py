@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Callable, Sequence
 
 from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value, of_tensor
@@ -74,6 +74,9 @@ def no_loop(step: Step, turns: str) -> Exception:
 
 def _distinct(values: Sequence[Value]) -> tuple[list[int], list[Value]]:
     """For each value its index among the distinct values, and the distinct values."""
-    keys = [(v.held.name, v.shape) if isinstance(v.held, Tensor) else v for v in values]
-    distinct = dict(zip(keys, values, strict=True))
-    return [[*distinct].index(key) for key in keys], [*distinct.values()]
+
+    def key(value: Value) -> Hashable:
+        return (value.held.name, value.shape) if isinstance(value.held, Tensor) else value
+
+    distinct = {key(value): value for value in values}
+    return [[*distinct].index(key(value)) for value in values], [*distinct.values()]
