@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value, of_tensor
