@@ -47,6 +47,24 @@ def test_less_noise_within_the_budget(gains, costs, wanted):
     assert sorted(chosen(gains, costs)) == wanted
 
 
+def test_what_gains_next_to_nothing_alone_is_not_tried():
+    tried: list[tuple[int, ...]] = []
+
+    def noise(places: Sequence[int]) -> float:
+        tried.append(tuple(places))
+        return 100 - sum([40, 0.45, 0.6, 0.25, 30][place] for place in places)
+
+    gains = {0: 40, 1: 0.45, 2: 0.6, 3: 0.25, 4: 30}
+    # Of the 30 that two leave, 0.3 are a hundredth.
+    assert sorted(best_set(gains, [1] * 5, noise, lambda _: True, math.inf)) == [0, 1, 2, 4]
+    assert (0, 4, 2, 1) in tried
+    assert (0, 4, 2, 1, 3) in tried
+    gains[3] = 0.1
+    tried.clear()
+    best_set(gains, [1] * 5, noise, lambda _: True, math.inf)
+    assert not any(3 in places for places in tried)
+
+
 def test_no_time():
     assert chosen([10, 9], [1, 1], deadline=time.perf_counter() - 1) == []
 

@@ -21,6 +21,7 @@ from tosajax.quant.tune.islands import with_rules
 from tosajax.quant.tune.rescuing import lift_candidates, lift_rules, lifted_loss
 
 _GAIN = 0.99  # of the noise that one more lift must leave at most
+_ALONE = 0.5  # of that gain, which a lift must have by itself to be tried beside others
 _COST = 0.001  # the share of all multiply-accumulates that a lift costs at least
 _LEFT = 3  # tensors that are named as the next ones
 
@@ -143,11 +144,12 @@ def best_set(
     """
     for_cost = {place: gain / costs[place] for place, gain in gains.items()}
     orders = [sorted(values, key=values.__getitem__, reverse=True) for values in (gains, for_cost)]
-    return min((_chosen(order, noise, fits, deadline) for order in orders), key=noise)
+    return min((_chosen(order, gains, noise, fits, deadline) for order in orders), key=noise)
 
 
 def _chosen(
     order: Sequence[int],
+    gains: Mapping[int, float],
     noise: Callable[[Sequence[int]], float],
     fits: Callable[[Sequence[int]], bool],
     deadline: float,
@@ -158,6 +160,8 @@ def _chosen(
         if time.perf_counter() > deadline:
             break
         more = [*chosen, place]
+        if gains[place] < _ALONE * (1 - _GAIN) * least:
+            continue  # gains nearly add up
         if fits(more) and (left := noise(more)) <= _GAIN * least:
             chosen, least = more, left
     return chosen
