@@ -72,7 +72,7 @@ def test_each_remedy_is_in_the_report():
     assert names == [
         *("defaults", "percentile 99.999", "percentile 99.99", "mse", "all examples seen"),
         *("gptq", "smooth 1, gptq", "smooth 0.5, gptq", "equalize, gptq"),
-        *("bias_correct", "INT16"),
+        "INT16",
     ]
     kept = [remedy for remedy in result().remedies if remedy.is_kept]
     assert {"equalize, gptq", "smooth 1, gptq"} & {remedy.name for remedy in kept}
@@ -124,7 +124,10 @@ def test_constants_of_the_same_function_leave_time_for_the_rest(monkeypatch):
 
     monkeypatch.setattr(automatic, "_SHARE", 0.0)
     names = [remedy.name for remedy in _linear_result().remedies]
-    assert names[-4:] == ["all examples seen", "gptq", "bias_correct", "INT16"]
+    assert names[names.index("all examples seen") + 1 :] in (
+        ["gptq", "INT16"],
+        ["gptq", "bias_correct", "INT16"],
+    )
 
 
 def test_gptq_is_kept_unless_the_noise_grows(monkeypatch):

@@ -101,9 +101,9 @@ def auto(
     that leave out outliers, each judged on examples that it was not observed on, as ranges hold all
     that they have seen. With the ranges of all examples it goes on to GPTQ; activations that are
     smoothed, or channels that are equalized, before GPTQ, which makes weights of large channels
-    round well, and by themselves where GPTQ has lost; corrected biases; INT16 for the tensors that
-    cost most, as far as the budget of multiply-accumulates goes, chosen by one half of the
-    examples. A remedy is kept if it raises the metric; or lowers the noise of the integers that
+    round well; these by themselves, and corrected biases, where GPTQ has lost; INT16 for the
+    tensors that cost most, as far as the budget of multiply-accumulates goes, chosen by one half of
+    the examples. A remedy is kept if it raises the metric; or lowers the noise of the integers that
     ship, over all examples and by more than a few of them would by chance, is not worse on the
     other half, and does not lower the metric. GPTQ and INT16, which lower the errors of layers, are
     kept unless the noise grows.
@@ -238,7 +238,8 @@ class _Search:
         if not is_rounded:
             for name, make in self._same_functions():
                 self._try(name, functools.partial(self._with_values, make))
-        self._try("bias_correct", self._bias_corrected)
+            # Behind GPTQ it fits the examples, and loses more on others than it gains.
+            self._try("bias_correct", self._bias_corrected)
         if self.budget.wide_macs > 0:
             # Outputs are wide for the sake of small elements, which hardly count as noise.
             kept = functools.partial(self._is_no_worse, slack=_GAIN)
