@@ -14,6 +14,7 @@ import pytest
 
 from tosajax import DType
 from tosajax import quant as tq
+from tosajax.quant.training.losses import noise_to_signal
 from tosajax.quant.tune.lifts import best_set, lift_some, outputs_to_lift
 
 RNG = np.random.default_rng(3)
@@ -67,6 +68,32 @@ def test_what_gains_next_to_nothing_alone_is_not_tried():
 
 def test_no_time():
     assert chosen([10, 9], [1, 1], deadline=time.perf_counter() - 1) == []
+
+
+# The noise that they lower.
+
+
+def test_noise_to_signal():
+    rng = np.random.default_rng(0)
+    wanted = [rng.normal(0, 1, shape) for shape in ((5, 3, 2), (5, 4))]
+    outputs = [w + rng.normal(0, 0.1, w.shape) for w in wanted]
+    amplitudes = []
+    for y, w in zip(outputs, wanted, strict=True):
+        noise, signals = (np.square(z).reshape(5, -1).sum(1) for z in (y - w, w))
+        amplitudes.append(np.sqrt(noise / np.maximum(signals, np.median(signals))).mean())
+    arrays = [[jnp.asarray(x, jnp.float32) for x in each] for each in (outputs, wanted)]
+    for weights in ((1.0, 1.0), (0.2, 3.0)):
+        expected = np.mean(np.square(amplitudes) * weights)
+        np.testing.assert_allclose(noise_to_signal(*arrays, weights), expected, rtol=1e-5)
+
+
+def test_noise_to_signal_without_much_of_a_signal():
+    """One that is 0 counts as the usual one; where all are, the noise is what it is."""
+    wanted = jnp.array([[0.0, 0.0], [2.0, 0.0], [2.0, 0.0]])
+    noise = noise_to_signal([wanted + 1], [wanted], [1.0])
+    np.testing.assert_allclose(noise, 2 / 4, rtol=1e-6)  # 1 + 1 over 2 * 2
+    silent = jnp.zeros((3, 2))
+    np.testing.assert_allclose(noise_to_signal([silent + 1], [silent], [1.0]), 2, rtol=1e-6)
 
 
 # Outputs.

@@ -101,12 +101,12 @@ def auto(
     that leave out outliers, each judged on examples that it was not observed on, as ranges hold all
     that they have seen. With the ranges of all examples it goes on to GPTQ; activations that are
     smoothed, or channels that are equalized, before GPTQ, which makes weights of large channels
-    round well; these by themselves, and corrected biases, where GPTQ has lost; INT16 for the
-    tensors that cost most, as far as the budget of multiply-accumulates goes, chosen by one half of
-    the examples. A remedy is kept if it raises the metric; or lowers the noise of the integers that
-    ship, over all examples and by more than a few of them would by chance, is not worse on the
-    other half, and does not lower the metric. GPTQ and INT16, which lower the errors of layers, are
-    kept unless the noise grows.
+    round well, and by themselves where GPTQ has lost; corrected biases; INT16 for the tensors that
+    cost most, as far as the budget of multiply-accumulates goes, chosen by one half of the
+    examples. Outputs count alike, each by the share of its noise that is left. A remedy is kept if
+    it raises the metric; or lowers the noise of the integers that ship, over all examples and by
+    more than a few of them would by chance, is not worse on the other half, and does not lower the
+    metric. GPTQ and INT16, which lower the errors of layers, are kept unless the noise grows.
 
     Args:
       graph: the float graph or function, as for `prepare`.
@@ -205,6 +205,7 @@ class _Search:
         self.counted = [np.ones(each.size, np.bool_) for each in places]  # in the noise
         self.size = jax.tree.leaves(rows(tensors, real[0]))[0].shape[0]  # its programs are compiled
         self.ranges_without = self._ranges_without_halves(np.arange(0))
+        self.weights = self._weights(_Candidate(model, params))
         self.first = self.best = self._measured_unseen(_Candidate(model, params))
         self._add("defaults", begin, self.best, is_kept=True)
 
@@ -238,8 +239,7 @@ class _Search:
         if not is_rounded:
             for name, make in self._same_functions():
                 self._try(name, functools.partial(self._with_values, make))
-            # Behind GPTQ it fits the examples, and loses more on others than it gains.
-            self._try("bias_correct", self._bias_corrected)
+        self._try("bias_correct", self._bias_corrected)
         if self.budget.wide_macs > 0:
             # Outputs are wide for the sake of small elements, which hardly count as noise.
             kept = functools.partial(self._is_no_worse, slack=_GAIN)
@@ -300,6 +300,8 @@ class _Search:
     def _is_no_worse(self, candidate: _Candidate, slack: float = 0.0) -> bool:
         """Whether its score is higher than that of the best one, or its noise no larger.
 
+        The noise is the mean of amplitudes: single examples of much noise have less of a say.
+
         Args:
           candidate: what may become the best one.
           slack: the share of the noise by which it may be larger.
@@ -307,8 +309,10 @@ class _Search:
         best, score = self.best, candidate.score
         if score is not None and best.score is not None and score != best.score:
             return score > best.score
-        pair = best, candidate
-        before, after = (np.concatenate([each.noise, each.held_back]).mean() for each in pair)
+        before, after = (
+            np.square(np.sqrt(np.concatenate([each.noise, each.held_back])).mean())
+            for each in (best, candidate)
+        )
         return bool(after <= (1 + slack) * before)
 
     def _add(self, name: str, begin: float, candidate: _Candidate, *, is_kept: bool) -> None:
@@ -408,6 +412,7 @@ class _Search:
             wanted,
             self.budget.wide_macs,
             self.deadline,
+            weights=self.weights.tolist(),
             outputs=outputs,
         )
         note = f"{html.counted(len(lifts.lifted), 'tensor')}, {lifts.wide_macs:.1%} of MACs"
@@ -435,10 +440,21 @@ class _Search:
     def _with_noise(self, candidate: _Candidate, of_halves: Sequence[Params]) -> _Candidate:
         """The candidate with the noise of its heads, by the parameters for each half."""
         noise, held_back = (
-            np.mean(self._noises(candidate._replace(params=params), number, self.heads), axis=0)
+            self.weights @ self._noises(candidate._replace(params=params), number, self.heads)
             for number, params in enumerate(of_halves)
         )
         return candidate._replace(noise=noise, held_back=held_back)
+
+    def _weights(self, candidate: _Candidate) -> np.ndarray:
+        """Weights of the noise of heads with which each counts alike at first, of mean 1 / count.
+
+        The noise is then the geometric mean of theirs at first. Else the head with the most of it,
+        which may be worth the least, would have all the say.
+        """
+        noises = [self._noises(candidate, number, self.heads) for number in range(2)]
+        noise = np.concatenate(noises, axis=1).mean(1)
+        logs = np.log(np.where(noise > 0, noise, 1.0))
+        return np.exp(logs.mean() - logs) / len(noise)
 
     def _scored(self, candidate: _Candidate) -> _Candidate:
         score = None if self.metric is None else float(self.metric(self._predict(candidate)))
@@ -448,14 +464,15 @@ class _Search:
         noises = self._noises(candidate, 1, candidate.model.graph.outputs)
         return [_decibels(noise.mean()) for noise in noises]
 
-    def _noises(self, candidate: _Candidate, half: int, names: Sequence[str]) -> list[np.ndarray]:
-        """The noise of each example that counts, of each tensor."""
+    def _noises(self, candidate: _Candidate, half: int, names: Sequence[str]) -> np.ndarray:
+        """The noise of each tensor and each example that counts: (tensors, examples)."""
         values, counted = self._run(candidate)(*self.halves[half]), self.counted[half]
         wanted = self.wanted[half]
-        return [
+        noises = [
             _relative_noise(np.asarray(values[name])[counted], wanted[name][counted])
             for name in names
         ]
+        return np.stack(noises)
 
     def _predict(self, candidate: _Candidate) -> Predict:
         run, outputs = self._run(candidate), candidate.model.graph.outputs
