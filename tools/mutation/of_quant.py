@@ -296,7 +296,13 @@ MUTANTS = [
         "quant/tune/test_lifts.py",
         {
             "best_set": [left("/"), unwrap("sorted")],
-            "_chosen": [left("and"), right("and"), change("<=", ">=")],
+            "_chosen": [left("and"), right("and"), change("<=", ">="), change("<", ">")],
+            "outputs_to_lift": [
+                *(side("and", n) for side in (left, right) for n in range(4)),
+                change("not in", "in"),
+            ],
+            "_moved_into": [left("and"), right("and")],
+            "lift_some": [change("not in", "in")],
         },
     ),
     *mutants(

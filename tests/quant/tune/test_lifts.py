@@ -83,7 +83,7 @@ def test_noise_to_signal():
         amplitudes.append(np.sqrt(noise / np.maximum(signals, np.median(signals))).mean())
     arrays = [[jnp.asarray(x, jnp.float32) for x in each] for each in (outputs, wanted)]
     for weights in ((1.0, 1.0), (0.2, 3.0)):
-        expected = np.mean(np.square(amplitudes) * weights)
+        expected = np.sum(np.square(amplitudes) * weights)
         np.testing.assert_allclose(noise_to_signal(*arrays, weights), expected, rtol=1e-5)
 
 
@@ -119,10 +119,10 @@ def test_outputs_and_what_is_moved_into_them():
     assert sources <= {"CONCAT", "CONV2D", "MATMUL", "RESHAPE"}
     params = tq.calibrate(model, [X])
     (wanted,) = model.apply(params, X, mode="float")
-    wide, own, lifts = lift_some(model, params, [X], {output: wanted}, 0.0, math.inf)
+    wide, own, lifts = lift_some(model, params, [X], {output: wanted}, [1.0], 0.0, math.inf)
     assert (lifts.lifted, wide.graph) == ((), model.graph)
     wide, own, lifts = lift_some(
-        model, params, [X], {output: wanted}, 0.0, math.inf, outputs=lifted
+        model, params, [X], {output: wanted}, [1.0], 0.0, math.inf, outputs=lifted
     )
     assert (set(lifts.lifted), lifts.wide_macs) == (set(lifted), 0)
     assert wide.graph.output_tensors[0].dtype is DType.INT16

@@ -99,7 +99,7 @@ def _divergence(scores: jax.Array, taught: jax.Array, temperature: float) -> jax
 def noise_to_signal(
     outputs: _Outputs, wanted: Sequence[jax.Array], weights: Sequence[float]
 ) -> jax.Array:
-    """The noise of outputs over their signal, in power: the weighted mean of the outputs.
+    """The noise of outputs over their signal, in power: the weighted sum of the outputs.
 
     Of each it is the squared mean over examples, on the first axis, of the root of noise over
     signal, so that no single example has most of it. Signals below the usual one count as that.
@@ -112,7 +112,7 @@ def noise_to_signal(
         usual = jnp.where(usual > 0, usual, signals.mean())
         signals = jnp.maximum(signals, usual)
         ratios.append(jnp.square(jnp.sqrt(noise / jnp.where(signals > 0, signals, 1.0)).mean()))
-    return (jnp.stack(ratios) * jnp.asarray(weights, jnp.float32)).mean()
+    return jnp.stack(ratios) @ jnp.asarray(weights, jnp.float32)
 
 
 def squared_difference(outputs: _Outputs, targets: Any, taught: _Outputs) -> jax.Array:

@@ -44,6 +44,7 @@ _GAIN = 0.01  # of the noise that a remedy must remove at least, to be worth kee
 _ERRORS = 1.7
 _FAR = 8  # times the largest outputs of most examples, those of an outlier
 _SHARE = 0.6  # of the time, which constants of the same function may take
+_LITTLE = 1e-5  # noise of a head, 50 dB: as good as none
 _WORSE = 1.05  # of the noise on held-back examples, which are few
 
 # Runs the integers on a batch of real inputs, and returns real outputs.
@@ -410,9 +411,9 @@ class _Search:
             best.params,
             inputs,
             wanted,
+            self.weights.tolist(),
             self.budget.wide_macs,
             self.deadline,
-            weights=self.weights.tolist(),
             outputs=outputs,
         )
         note = f"{html.counted(len(lifts.lifted), 'tensor')}, {lifts.wide_macs:.1%} of MACs"
@@ -446,14 +447,14 @@ class _Search:
         return candidate._replace(noise=noise, held_back=held_back)
 
     def _weights(self, candidate: _Candidate) -> np.ndarray:
-        """Weights of the noise of heads with which each counts alike at first, of mean 1 / count.
+        """Weights of the noise of heads with which each counts alike at first.
 
-        The noise is then the geometric mean of theirs at first. Else the head with the most of it,
-        which may be worth the least, would have all the say.
+        The sum is then the geometric mean of theirs. Else the head with the most noise, which may
+        be worth the least, would have all the say.
         """
         noises = [self._noises(candidate, number, self.heads) for number in range(2)]
         noise = np.concatenate(noises, axis=1).mean(1)
-        logs = np.log(np.where(noise > 0, noise, 1.0))
+        logs = np.log(np.maximum(noise, _LITTLE))
         return np.exp(logs.mean() - logs) / len(noise)
 
     def _scored(self, candidate: _Candidate) -> _Candidate:

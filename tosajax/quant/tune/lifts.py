@@ -45,10 +45,10 @@ def lift_some(
     params: Params,
     inputs: Sequence[Any],
     wanted: Mapping[str, np.ndarray],
+    weights: Sequence[float],
     share: float,
     deadline: float,
     *,
-    weights: Sequence[float] | None = None,
     outputs: Collection[str] = (),
 ) -> tuple[PreparedModel, Params, Lifts]:
     """Lifts tensors to INT16 while each helps: those first that help most by themselves.
@@ -60,16 +60,16 @@ def lift_some(
       params: the model's parameters.
       inputs: real inputs.
       wanted: tensors of the float graph to be near to, by name.
+      weights: of the noise of each of them.
       share: of multiply-accumulates that may read lifted tensors.
       deadline: of `time.perf_counter`, after which no more are tried.
-      weights: of the noise of each of `wanted`; 1 by default.
       outputs: tensors to lift in any case; see `outputs_to_lift`.
     """
     names = [name for name in lift_candidates(model, None) if name not in outputs]
     targets = [jnp.asarray(each, jnp.float32) for each in wanted.values()]
 
     def loss(outputs: tuple[jax.Array, ...]) -> jax.Array:
-        return noise_to_signal(outputs, targets, weights or [1.0] * len(targets))
+        return noise_to_signal(outputs, targets, weights)
 
     watched = model.with_outputs(*wanted)
     noise = lifted_loss(watched, params, tuple(inputs), loss, names)
