@@ -288,7 +288,7 @@ MUTANTS = [
     ),
     *mutants(
         "quant/tune/lifts.py",
-        "quant/tune/test_automatic.py",
+        "quant/tune/test_lifts.py",
         {"lift_some": [change("<=", ">="), change(">", "<")]},
     ),
     *mutants(

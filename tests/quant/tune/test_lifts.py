@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quant.image_networks import Images
 
 from tosajax import DType
 from tosajax import quant as tq
@@ -131,6 +132,9 @@ def test_outputs_and_what_is_moved_into_them():
         for m, p in ((wide, own), (model, params))
     )
     assert noise < 0.7 * before
+    more = lift_some(model, params, [X], {output: wanted}, [1.0], 1.0, math.inf, outputs=lifted)[2]
+    assert {*lifted} < {*more.lifted}
+    assert more.wide_macs > 0
     assert tq.check_bit_exact(wide, own, X[:2], against=("frozen",))
 
 
@@ -151,6 +155,20 @@ INT16 = tq.rule("^dot_general_1$", act=tq.QSpec("i16"))
 )
 def test_outputs_that_stay(function: Callable[..., Any], rules: tuple[tq.Rule, ...]):
     assert outputs_to_lift(model_of(function, *rules)) == []
+
+
+def test_constants_and_what_is_not_moved():
+    """A constant is a weight of the model, not an activation; a pool has others than what it is of."""
+    model = model_of(lambda x: (x @ W, jnp.asarray(SQUARE) * 2))
+    assert outputs_to_lift(model) == [model.owners[model.graph.outputs[0]]]
+    n = Images()
+    pool = n.b.op(
+        "AVG_POOL2D", n.conv(n.input, "y"), n.zero, n.zero, kernel=(6, 6), stride=(1, 1),
+        pad=(0, 0, 0, 0), acc_type=DType.FP32, name="pool",
+    )  # fmt: skip
+    means = tq.prepare(n.b.graph([pool]))
+    assert "y" in means.activations
+    assert outputs_to_lift(means) == ["pool"]
 
 
 def test_features_that_are_outputs_stay():
