@@ -128,28 +128,29 @@ def test_constants_of_the_same_function_leave_time_for_the_rest(monkeypatch):
     assert names[-4:] == ["all examples seen", "gptq", "bias_correct", "INT16"]
 
 
-def test_gptq_is_kept_unless_the_noise_grows(monkeypatch):
-    """Few examples cannot tell a small gain from chance, and layers have less error by it."""
+def test_int16_is_kept_unless_the_noise_grows(monkeypatch):
+    """Outputs are wide for the sake of small elements, which hardly count as noise."""
     from tosajax.quant.tune import automatic
 
-    def tried(change: float) -> tq.Remedy:
-        """GPTQ that changes the noise of every other example by a share, more than the others."""
+    def is_kept(share: float, name: str = "INT16") -> bool:
+        """Whether a remedy stays that adds a share to all noise."""
 
         def with_noise(self: Any, candidate: Any, of_halves: Any) -> Any:
-            noise = np.full(8, 0.1)
-            noise[:1] += change if candidate.note == "gptq" else 0
+            is_new = candidate.note == "new" or bool(candidate.lifts.lifted)
+            noise = np.full(8, 0.1) * (1 + share * is_new)
             return candidate._replace(noise=noise, held_back=noise.copy())
 
         monkeypatch.setattr(automatic._Search, "_with_noise", with_noise)
         monkeypatch.setattr(
-            automatic._Search, "_by_gptq", lambda self, best: best._replace(note="gptq")
+            automatic._Search, "_by_gptq", lambda self, best: best._replace(note="new")
         )
-        found = _linear_result(wide_macs=0.0)
-        (remedy,) = [each for each in found.remedies if each.name == "gptq"]
-        return remedy
+        remedies = {remedy.name: remedy for remedy in _linear_result().remedies}
+        return remedies[name].is_kept
 
-    assert tried(-0.001).is_kept  # too little for any other remedy
-    assert not tried(0.001).is_kept
+    assert is_kept(0.005)
+    assert not is_kept(0.02)
+    assert not is_kept(-0.001, "gptq")  # too little for any other remedy
+    assert is_kept(-0.1, "gptq")
 
 
 def test_outputs_count_alike():

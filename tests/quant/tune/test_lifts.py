@@ -158,7 +158,7 @@ def test_outputs_that_stay(function: Callable[..., Any], rules: tuple[tq.Rule, .
 
 
 def test_constants_and_what_is_not_moved():
-    """A constant is a weight of the model, not an activation; a pool has others than what it is of."""
+    """A constant is no activation; a pool has other integers than what it is of."""
     model = model_of(lambda x: (x @ W, jnp.asarray(SQUARE) * 2))
     assert outputs_to_lift(model) == [model.owners[model.graph.outputs[0]]]
     n = Images()

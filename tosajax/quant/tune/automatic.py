@@ -107,7 +107,7 @@ def auto(
     examples. Outputs count alike, each by the share of its noise that is left. A remedy is kept if
     it raises the metric; or lowers the noise of the integers that ship, over all examples and by
     more than a few of them would by chance, is not worse on the other half, and does not lower the
-    metric. GPTQ and INT16, which lower the errors of layers, are kept unless the noise grows.
+    metric. INT16 is kept unless the noise grows.
 
     Args:
       graph: the float graph or function, as for `prepare`.
@@ -232,8 +232,7 @@ class _Search:
             kinds = self.ranges.everywhere(name)
             self._try(name, lambda c, kinds=kinds: self._of_kinds(c, kinds), unseen)
         self._see_all()
-        # By itself it lowers the error of each layer, so that few examples are enough to judge it.
-        is_rounded = self._try("gptq", self._by_gptq, is_kept=self._is_no_worse)
+        is_rounded = self._try("gptq", self._by_gptq)
         for name, make in self._same_functions():
             both = functools.partial(self._with_values, make, then=self._by_gptq)
             is_rounded |= self._try(f"{name}, gptq", both)
