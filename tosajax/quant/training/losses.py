@@ -99,19 +99,11 @@ def _divergence(scores: jax.Array, taught: jax.Array, temperature: float) -> jax
 def noise_to_signal(
     outputs: _Outputs, wanted: Sequence[jax.Array], weights: Sequence[float]
 ) -> jax.Array:
-    """The noise of outputs over their signal, in power: the weighted sum of the outputs.
-
-    Of each it is the squared mean over examples, on the first axis, of the root of noise over
-    signal, so that no single example has most of it. Signals below the usual one count as that.
-    """
+    """The weighted sum over outputs of the power of their noise over that of their signal."""
     ratios = []
     for y, w in zip(outputs, wanted, strict=True):
-        axes = tuple(range(1, w.ndim))
-        noise, signals = jnp.square(y - w).sum(axes), jnp.square(w).sum(axes)
-        usual = jnp.median(signals)
-        usual = jnp.where(usual > 0, usual, signals.mean())
-        signals = jnp.maximum(signals, usual)
-        ratios.append(jnp.square(jnp.sqrt(noise / jnp.where(signals > 0, signals, 1.0)).mean()))
+        noise, signal = jnp.square(y - w).sum(), jnp.square(w).sum()
+        ratios.append(noise / jnp.where(signal > 0, signal, 1.0))
     return jnp.stack(ratios) @ jnp.asarray(weights, jnp.float32)
 
 

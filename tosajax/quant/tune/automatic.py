@@ -300,8 +300,6 @@ class _Search:
     def _is_no_worse(self, candidate: _Candidate, slack: float = 0.0) -> bool:
         """Whether its score is higher than that of the best one, or its noise no larger.
 
-        The noise is the mean of amplitudes: single examples of much noise have less of a say.
-
         Args:
           candidate: what may become the best one.
           slack: the share of the noise by which it may be larger.
@@ -309,10 +307,8 @@ class _Search:
         best, score = self.best, candidate.score
         if score is not None and best.score is not None and score != best.score:
             return score > best.score
-        before, after = (
-            np.square(np.sqrt(np.concatenate([each.noise, each.held_back])).mean())
-            for each in (best, candidate)
-        )
+        pair = best, candidate
+        before, after = (np.concatenate([each.noise, each.held_back]).mean() for each in pair)
         return bool(after <= (1 + slack) * before)
 
     def _add(self, name: str, begin: float, candidate: _Candidate, *, is_kept: bool) -> None:
