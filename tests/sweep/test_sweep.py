@@ -322,8 +322,9 @@ def test_one_setting_takes_no_loop():
     step = mapped(lambda varying, state, inputs, examples: state + varying * inputs + examples)
     for settings in (1, 2, 3):
         state = jnp.arange(3.0 * settings).reshape(settings, 3)
-        arguments = jnp.arange(float(settings)), state, jnp.float32([1, 2, 3]), 4.0
-        wanted = [s + v * np.float32([1, 2, 3]) + 4 for v, s in enumerate(np.asarray(state))]
+        inputs = np.array([1, 2, 3], np.float32)
+        arguments = jnp.arange(float(settings)), state, jnp.asarray(inputs), 4.0
+        wanted = [s + v * inputs + 4 for v, s in enumerate(np.asarray(state))]
         np.testing.assert_array_equal(step(*arguments), wanted)
         assert ("scan[" in str(jax.make_jaxpr(step)(*arguments))) == (settings > 1)
 

@@ -148,7 +148,9 @@ def _weight_of_two_operators() -> Graph:
     n = Images()
     weight = n.random("depthwise/w", 3, 3, CHANNELS, 1)
     y = n.depthwise(n.conv(n.input, "y"), "depthwise", weight=weight)
-    return n.b.graph([y, n.b.op("ADD", weight, n.b.input("other", DType.FP32, weight.shape))])
+    return n.b.graph(
+        [y, n.b.op("ADD", weight, n.b.input("other", DType.FP32, (3, 3, CHANNELS, 1)))]
+    )
 
 
 INT16 = tq.rule("^y$", act=tq.QSpec("i16"))

@@ -158,7 +158,7 @@ def test_outputs_count_alike():
     fine, coarse = np.diag([1.0] * 4).astype(np.float32), weights()[3]
 
     def fn(x: jax.Array) -> tuple[jax.Array, ...]:
-        return x[:, :4] @ fine, (x @ coarse) ** 3 * np.float32([[1, 100, 1, 1]])
+        return x[:, :4] @ fine, (x @ coarse) ** 3 * np.array([[1, 100, 1, 1]], np.float32)
 
     search = _search_of(fn)
     noises = np.concatenate([search._noises(search.first, n, search.heads) for n in (0, 1)], 1)

@@ -76,13 +76,14 @@ def test_no_time():
 
 def test_noise_to_signal():
     rng = np.random.default_rng(0)
-    wanted = [rng.normal(0, 1, shape).astype(np.float32) for shape in ((5, 3, 2), (5, 4))]
-    outputs = [w + rng.normal(0, 0.1, w.shape).astype(np.float32) for w in wanted]
+    shapes = (5, 3, 2), (5, 4)
+    wanted = [jnp.asarray(rng.normal(0, 1, shape), jnp.float32) for shape in shapes]
+    outputs = [w + jnp.asarray(rng.normal(0, 0.1, w.shape), jnp.float32) for w in wanted]
     pairs = zip(outputs, wanted, strict=True)
     ratios = [np.sum(np.square(y - w)) / np.sum(np.square(w)) for y, w in pairs]
     for weights in ((1.0, 1.0), (0.2, 3.0)):
-        found = noise_to_signal(tuple(map(jnp.asarray, outputs)), wanted, weights)
-        np.testing.assert_allclose(found, np.dot(ratios, weights), rtol=1e-5)
+        found = noise_to_signal(tuple(outputs), wanted, weights)
+        np.testing.assert_allclose(found, np.dot(np.asarray(ratios), weights), rtol=1e-5)
     silent = jnp.zeros((3, 2))  # The noise is what it is.
     np.testing.assert_allclose(noise_to_signal((silent + 1,), [silent], [1.0]), 6)
 
@@ -109,7 +110,7 @@ def test_outputs_and_what_is_moved_into_them():
     assert sources >= {"CONCAT"}
     assert sources <= {"CONCAT", "CONV2D", "MATMUL", "RESHAPE"}
     params = tq.calibrate(model, [X])
-    (wanted,) = model.apply(params, X, mode="float")
+    wanted = np.asarray(model.apply(params, X, mode="float")[0])
     wide, own, lifts = lift_some(model, params, [X], {output: wanted}, [1.0], 0.0, math.inf)
     assert (lifts.lifted, wide.graph) == ((), model.graph)
     wide, own, lifts = lift_some(
