@@ -258,6 +258,8 @@ def mesh_of(devices: Sequence[Any], settings: int) -> Mesh:
 
 
 def mapped(step: Callable[..., Any]) -> Callable[..., Any]:
+    """The step of one setting for several, in a loop; a single one takes none."""
+
     def many(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
         if jax.tree.leaves(state)[0].shape[0] == 1:
             first = jax.tree.map(lambda x: x[0], (varying, state))
