@@ -60,7 +60,7 @@ class Budget:
     Args:
       seconds: of the search; it begins no remedy after them.
       wide_macs: the share of multiply-accumulates that may read INT16 where the rules ask for
-        INT8, in [0, 1]; at 0 nothing else becomes INT16 either.
+        INT8, in [0, 1]; at 0 outputs stay INT8 as well.
       wide_outputs: whether outputs may be INT16 where the rules ask for INT8, which takes no
         multiply-accumulate: boxes, landmarks and logits, but no function of them such as softmax.
 
