@@ -14,6 +14,7 @@ from tosajax import spec
 from tosajax.graph import Graph, Node
 from tosajax.quant.graphs.blocks import readers_by_tensor
 from tosajax.quant.graphs.regions import Function, covered, steepness
+from tosajax.quant.ranges.masks import from_last
 from tosajax.quant.ranges.relevance import Logit, LogitTerm, Relevance, RowFactor
 
 _SUMS = ("ADD", "SUB")
@@ -238,7 +239,7 @@ class _Finder:
         if node.op != "SUB" or not self._is_less_maximum(node):
             return
         logits, (difference,) = node.inputs[0], node.outputs
-        axis = self._producers[node.inputs[1]].attributes["axis"]
+        axis = from_last(self._graph, self._producers[node.inputs[1]])
         self.relevances[difference] = Logit(difference, axis)
         if len(self._readers[logits]) == 2 and logits not in self._graph.outputs:
             self._add_logits(logits, axis)

@@ -34,8 +34,8 @@ class Scaled:
       spec: how it is quantized.
       channel_axes: the axes of the channels of a constant with one scale for each; else empty.
       observed: other tensors whose values its range must hold.
-      mask_axis: the axis of the rows in which masks leave out elements; None where no mask reaches
-        it.
+      mask_axis: the axis of the rows in which masks leave out elements, -1 for the last; None where
+        no mask reaches it.
       relevance: the part of its values that its range must hold; None where that is all.
       integers: the largest integer of each channel of a constant whose values are integers times a
         scale; None of others.

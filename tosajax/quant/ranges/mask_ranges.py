@@ -44,7 +44,7 @@ def leaving_out(observer: Observer, axis: int) -> Observer:
 
     Args:
       observer: the observer of the real elements.
-      axis: the axis of a row.
+      axis: the axis of a row, -1 for the last.
     """
 
     def init() -> Masked:

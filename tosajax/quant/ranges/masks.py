@@ -44,7 +44,7 @@ def mask_sign(values: np.ndarray | None) -> int:
 
 
 def masked_axes(graph: Graph) -> dict[str, int]:
-    """The tensors that masks reach, and the axis over which each of them is summed up.
+    """The tensors that masks reach, and the axis over which each is summed up, -1 for the last.
 
     Args:
       graph: the graph, from `simplify`, or inside such a graph.
@@ -61,12 +61,17 @@ def masked_axes(graph: Graph) -> dict[str, int]:
     return {name: axes.get(name, -1) for name in sorted(reached)}
 
 
+def from_last(graph: Graph, node: Node) -> int:
+    """The axis of a reduction, -1 for the last: examples may have an axis in front."""
+    return node.attributes["axis"] - len(graph.tensors[node.inputs[0]].shape or ())
+
+
 def _axes(graph: Graph) -> dict[str, int]:
     """The axis over which tensors, or elementwise functions of them, are first summed up."""
     axes = dict[str, int]()
     for node in reversed(graph.ordered_nodes()):
         if node.op in _SUMS:
-            axes[node.inputs[0]] = node.attributes["axis"]
+            axes[node.inputs[0]] = from_last(graph, node)
         elif spec.OPERATORS[node.op].is_elementwise and node.outputs[0] in axes:
             axes |= {name: axes[node.outputs[0]] for name in node.inputs if name not in axes}
     return axes

@@ -52,7 +52,7 @@ class Logit:
 
     Args:
       logits: the tensor, or one that it is moved to.
-      axis: of the rows.
+      axis: of the rows, -1 for the last.
     """
 
     logits: str
@@ -75,7 +75,7 @@ class LogitTerm:
       term: the tensor, or one that it is moved to.
       other: the other term.
       logits: the sum.
-      axis: of its rows.
+      axis: of its rows, -1 for the last.
     """
 
     term: str
