@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 import small_networks as small
+from compilations import compiled_of
 
 from tosajax import rewrite
 from tosajax.sweep import Plan, Sweep, grid, of_graph
@@ -17,22 +17,6 @@ from tosajax.sweep import sweep as sweep_module
 from tosajax.sweep.plan import Program
 
 EXAMPLES = small.images(2), np.zeros(2, np.int32)
-
-
-def compiled_of(run: Any) -> int:
-    """How many programs XLA compiles in a call."""
-    count = 0
-
-    def counted(event: str, duration_secs: float, **kwargs: Any) -> None:
-        nonlocal count
-        count += event == "/jax/core/compile/backend_compile_duration"
-
-    jax.monitoring.register_event_duration_secs_listener(counted)
-    try:
-        run()
-    finally:
-        jax.monitoring.unregister_event_duration_listener(counted)
-    return count
 
 
 def test_a_plan_of_a_graph(monkeypatch: Any) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tosajax.progress import Progress
 from tosajax.quant.model.arguments import Batch, as_inputs, real_examples
+from tosajax.quant.model.batches import rows
 from tosajax.quant.model.norms import Moments
 from tosajax.quant.model.params import no_factors
 from tosajax.quant.model.programs import jitted
@@ -138,6 +139,7 @@ def _seen(
         if kept is None:
             count += 1
             continue
+        kept = rows(tensors, kept)  # one program, however the examples are given
         states, sight = update(states, params, *kept)
         sizes.append(sight.sizes)
         for name, each in sight.channels.items():

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import compiled_of
 from quant.image_networks import Images
 
 from tosajax import Builder, DType, Graph
@@ -126,6 +127,17 @@ def test_smooth_keeps_the_function(strength):
     np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max())
     assert np.abs(values["norm1/gamma"] - plain()["values"]["norm1/gamma"]).max() > 0.1
     assert tq.check_bit_exact(model(), params, INPUTS[:4], against=("frozen",))
+
+
+@pytest.mark.parametrize("tune", [tq.equalize, functools.partial(tq.smooth, batches=[INPUTS])])
+def test_known_values_are_scaled_on_the_host_and_traced_ones_by_xla(tune):
+    own, before = model(), known_values(model(), None)
+    known = tune(own)
+    assert compiled_of(lambda: tune(own)) == 0
+    traced = jax.jit(lambda values: tune(own, values=values))(before)
+    assert {n for n in before if np.any(known[n] != before[n])} >= {"norm1/gamma", "out/w"}
+    for name, value in traced.items():
+        np.testing.assert_allclose(known[name], value, rtol=1e-5)
 
 
 def test_smooth_makes_activations_alike_or_weights():

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import compiled_of
 
 from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
@@ -231,6 +232,13 @@ def test_programs_of_one_layer_and_one_example_give_the_same(monkeypatch):
         a, b = (rounded_to_integers(each, name) for each in (alone, together))
         assert np.abs(a - b).max() <= 1  # sums in another order
         assert (a != b).mean() < 0.05
+
+
+def test_the_moments_of_other_parameters_are_of_the_same_program():
+    model, params = prepared()
+    tq.gptq(model, params, BATCHES)
+    values = {n: -x for n, x in params["values"].items()}
+    assert compiled_of(lambda: tq.gptq(model, {**params, "values": values}, BATCHES)) == 0
 
 
 def test_a_weight_of_two_nodes_is_rounded_for_both():

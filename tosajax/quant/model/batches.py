@@ -22,7 +22,8 @@ from tosajax.quant.model.arguments import (
 )
 from tosajax.quant.model.norms import EXAMPLES
 
-_MOST_ELEMENTS = 2**26  # of the largest tensor, of all examples
+# Of the largest tensor, of all examples. Integers beside floats hold some thirteen of it.
+_MOST_ELEMENTS = 2**24
 
 _T = TypeVar("_T")
 _S = TypeVar("_S")
@@ -121,8 +122,10 @@ def most_at_once(elements: int) -> int:
 
 
 def parts(joined: Sequence[Any], step: int) -> list[list[Any]]:
-    """Examples from `joined_rows`, at most so many at a time."""
+    """Examples from `joined_rows`, at most so many at a time; as many each where half would do."""
     count = jax.tree.leaves(joined)[0].shape[0]
+    divisor = max(n for n in range(1, min(step, count) + 1) if count % n == 0)
+    step = divisor if 2 * divisor >= step else step  # another size would be another program
     return [
         jax.tree.map(lambda x, at=at: x[at : at + step], list(joined))
         for at in range(0, count, step)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
@@ -41,10 +40,13 @@ def evaluate(function: Any, *arguments: Any) -> Any:
 
 
 def on_device(arrays: Any) -> Any:
-    """A pytree of NumPy arrays as JAX arrays, with all their bits."""
-    return jax.tree.map(
-        lambda x: _x64.from_numpy(x) if x.dtype == np.int64 else jnp.asarray(x), arrays
-    )
+    """A pytree of NumPy arrays as JAX arrays, with all their bits; what is traced stays so."""
+    return jax.tree.map(lambda x: x if isinstance(x, Tracer) else _put(x), arrays)
+
+
+def _put(x: np.ndarray) -> jax.Array:
+    # `jnp.asarray` would compile a program for each shape.
+    return _x64.from_numpy(x) if x.dtype == np.int64 else jax.device_put(x)
 
 
 def _results(

@@ -24,6 +24,7 @@ from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, follow
 from tosajax.grad.shared import shared
+from tosajax.quant.model import on_host
 from tosajax.quant.model.norms import Norm
 from tosajax.quant.qparams import QParams, dequantize, multiplier_and_shift, quantize, spread
 from tosajax.quant.ranges.channels import on_last_axis
@@ -157,10 +158,16 @@ def corrected(params: Params, tensor: str) -> jax.Array:
     return values if correction is None else values + lax.stop_gradient(correction)
 
 
-def with_corrections(params: Params, wanted: Mapping[str, jax.Array]) -> Params:
+def with_corrections(params: Params, wanted: Mapping[str, jax.Array | np.ndarray]) -> Params:
     """The parameters with corrections, so that integers stand for these values."""
-    corrections = {name: value - params["values"][name] for name, value in wanted.items()}
+    values = {name: params["values"][name] for name in wanted}
+    corrections = on_host.on_device(on_host.evaluate(_differences, dict(wanted), values))
     return {**params, "corrections": {**params.get("corrections", {}), **corrections}}
+
+
+@jax.jit
+def _differences(wanted: dict[str, jax.Array], values: dict[str, jax.Array]) -> Any:
+    return jax.tree.map(jnp.subtract, wanted, values)
 
 
 @dataclasses.dataclass(frozen=True)

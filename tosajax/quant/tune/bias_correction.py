@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax import lax
 
 from tosajax.fixedpoint import _x64
@@ -31,6 +32,9 @@ from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.qparams import quantize
 from tosajax.quant.ranges.channels import on_last_axis
 from tosajax.report import UnsupportedError
+
+# Fewer would have each bias make up for what is peculiar to them, and hide that from later ones.
+_FEWEST_EXAMPLES = 4
 
 
 def bias_correct(
@@ -79,13 +83,12 @@ def bias_correct(
     computed = computed_constants(model, params)
     run = jax.jit(functools.partial(_moved_biases, model, watched, added))
     joined = joined_rows(model.float_graph.input_tensors, batches)
-    results = [
-        (run(params, computed, *part), jax.tree.leaves(part)[0].shape[0])
-        for part in parts(joined, examples_at_once(model.float_graph))
-    ]
-    total = sum(count for _, count in results)
-    shares = [jax.tree.map(lambda x, n=n: x * (n / total), moved) for moved, n in results]
-    return with_corrections(params, jax.tree.map(lambda *each: sum(each), *shares))
+    count = max(_FEWEST_EXAMPLES, examples_at_once(model.float_graph))
+    each = parts(joined, count)
+    moved = [jax.tree.map(np.asarray, run(params, computed, *part)) for part in each]
+    counts = [jax.tree.leaves(part)[0].shape[0] for part in each]
+    mean = {n: np.average([biases[n] for biases in moved], 0, counts) for n in moved[0]}
+    return with_corrections(params, {n: x.astype(np.float32) for n, x in mean.items()})
 
 
 class _Added(NamedTuple):

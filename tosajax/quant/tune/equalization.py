@@ -15,9 +15,11 @@ from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Tensor
 from tosajax.quant.calibration import known_values, real_batches, require_float_graph
 from tosajax.quant.graphs.blocks import all_nodes, all_tensors
+from tosajax.quant.model import on_host
 from tosajax.quant.model.arguments import Batch, Numbers
+from tosajax.quant.model.programs import jitted
 from tosajax.quant.qmodel import PreparedModel, QModel
-from tosajax.quant.tune.scalings import Scaling, find_scalings, largest
+from tosajax.quant.tune.scalings import Array, Scaling, find_scalings, largest, namespace
 
 _TINY = float(np.finfo(np.float32).tiny)
 # Of a range, the least that `smooth` takes for a channel: new examples may have more in it.
@@ -62,14 +64,15 @@ def equalize(
     model = require_float_graph(model)
     constants = known_values(model, values)
     scalings = _scalings(model, constants)
+    changed = _on_host(scalings, constants)
     for _ in range(passes):
         for scaling in scalings:
             before, behind = (
-                largest(constants)
+                largest(changed)
                 for largest in (scaling.largest_divided, scaling.largest_multiplied)
             )
-            constants |= scaling.applied(_ratio(before, behind, 0.5), constants)
-    return constants
+            changed |= scaling.applied(_ratio(before, behind, 0.5), changed)
+    return constants | on_host.on_device(changed)
 
 
 def smooth(
@@ -122,29 +125,41 @@ def smooth(
     inputs = real_batches(model, batches, allow_nan=allow_nan)
     ranges = _ranges(model, constants, scalings, inputs)
     free = _scaled_by_input_channel(model)
+    changed = _on_host(scalings, constants)
     for scaling in scalings:
         # Scalings before this one have not changed what it reads.
         activations = _relative_range(scaling, ranges)
-        weights = _relative(scaling.largest_multiplied(constants, free))
+        weights = _relative(scaling.largest_multiplied(changed, free))
+        xp = namespace(activations, weights)
         factors = _ratio(activations, weights, strength)
-        alike = jnp.where(activations > 0, activations, 1.0)
-        constants |= scaling.applied(jnp.where(weights > 0, factors, alike), constants)
-    return constants
+        alike = xp.where(activations > 0, activations, xp.ones_like(activations))
+        changed |= scaling.applied(xp.where(weights > 0, factors, alike), changed)
+    return constants | on_host.on_device(changed)
 
 
-def _relative_range(scaling: Scaling, ranges: Mapping[str, jax.Array]) -> jax.Array:
+def _on_host(scalings: Sequence[Scaling], values: _Values) -> dict[str, Array]:
+    """The constants that scalings change, as NumPy arrays where their values are known."""
+    names = {c.name for s in scalings for c in (*s.divided, *s.biases, *s.multiplied)}
+    chosen: dict[str, Array] = {name: values[name] for name in sorted(names)}
+    if any(isinstance(value, Tracer) for value in chosen.values()):
+        return chosen
+    return {name: np.asarray(value) for name, value in chosen.items()}
+
+
+def _relative_range(scaling: Scaling, ranges: Mapping[str, Array]) -> Array:
     """The range of each channel relative to that of its tensor, the mean of those that read it."""
-    logs = []
+    total = count = np.zeros(scaling.size, np.float32)
     for read in scaling.reads:
-        each = ranges[read.tensor] / jnp.maximum(ranges[read.tensor].max(), _TINY)
-        own = largest(scaling.size, read.channels, each)
-        logs.append(jnp.where(own > 0, jnp.log(jnp.maximum(own, _LEAST)), jnp.nan))
-    mean = jnp.nanmean(jnp.stack(logs), 0) if logs else jnp.zeros(scaling.size)
-    return jnp.where(jnp.isnan(mean), 0.0, jnp.exp(mean))
+        own = largest(scaling.size, read.channels, _relative(ranges[read.tensor]))
+        xp = namespace(own)
+        total = total + xp.where(own > 0, xp.log(xp.maximum(own, _LEAST)), 0)
+        count = count + (own > 0)
+    xp = namespace(total)
+    return xp.where(count > 0, xp.exp(total / xp.maximum(count, 1)), 0)
 
 
-def _relative(each: jax.Array) -> jax.Array:
-    return each / jnp.maximum(each.max(initial=0), _TINY)
+def _relative(each: Array) -> Array:
+    return each / namespace(each).maximum(each.max(initial=0), _TINY)
 
 
 def _scaled_by_input_channel(model: PreparedModel) -> set[str]:
@@ -181,10 +196,10 @@ def _is_zero(tensors: Mapping[str, Tensor], values: _Values, name: str) -> bool:
     return value is None or not (isinstance(value, Tracer) or np.asarray(value).any())
 
 
-def _ratio(before: jax.Array, behind: jax.Array, strength: float) -> jax.Array:
+def _ratio(before: Array, behind: Array, strength: float) -> Array:
     """before**strength / behind**(1 - strength); 1 where one of them is 0."""
-    used = (before > 0) & (behind > 0)
-    before, behind = (jnp.where(used, x, 1.0) for x in (before, behind))
+    used, xp = (before > 0) & (behind > 0), namespace(before, behind)
+    before, behind = (xp.where(used, x, xp.ones_like(x)) for x in (before, behind))
     return before**strength / behind ** (1 - strength)
 
 
@@ -193,18 +208,22 @@ def _ranges(
     values: _Values,
     scalings: Sequence[Scaling],
     batches: Sequence[Sequence[jax.Array | QTensor]],
-) -> dict[str, jax.Array]:
+) -> dict[str, Array]:
     """The largest magnitude of each index of the last axis of the tensors that scalings read."""
-    names = list(dict.fromkeys(read.tensor for s in scalings for read in s.reads))
+    names = tuple(dict.fromkeys(read.tensor for s in scalings for read in s.reads))
     if not names:
         return {}
-    watched = model.with_outputs(*names)
+    run, ranges = jitted(model, _largest_of_tensors, names=names), {}
+    for inputs in batches:
+        for name, own in run(values, *inputs).items():
+            own = own if isinstance(own, Tracer) else np.asarray(own)
+            ranges[name] = namespace(own).maximum(ranges.get(name, 0), own)
+    return ranges
 
-    @jax.jit
-    def run(values: _Values, *inputs: jax.Array) -> list[jax.Array]:
-        outputs = watched.apply({"values": values}, *inputs, mode="float")
-        return [jnp.abs(y).max(tuple(range(y.ndim - 1))) for y in outputs]
 
-    maxima = [run(values, *inputs) for inputs in batches]
-    each = zip(*maxima, strict=True)
-    return {name: jnp.stack(ranges).max(0) for name, ranges in zip(names, each, strict=True)}
+def _largest_of_tensors(
+    model: QModel, values: _Values, *inputs: jax.Array, names: Sequence[str]
+) -> dict[str, jax.Array]:
+    outputs = model.with_outputs(*names).apply({"values": values}, *inputs, mode="float")
+    maxima = [jnp.abs(y).max(tuple(range(y.ndim - 1))) for y in outputs]
+    return dict(zip(names, maxima, strict=True))

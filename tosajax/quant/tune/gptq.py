@@ -18,6 +18,7 @@ from tosajax.quant.calibration import examples
 from tosajax.quant.model import on_host
 from tosajax.quant.model.arguments import Batch
 from tosajax.quant.model.batches import joined_rows, most_at_once, parts
+from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params, corrected, with_corrections
 from tosajax.quant.model.room import fitted_qparams
 from tosajax.quant.model.run import run_floats
@@ -87,16 +88,16 @@ def gptq(
         return params
     numbers = functools.partial(_numbers, model, [layer.weight for layer in chosen])
     weights = on_host.evaluate(jax.jit(numbers), params)
-    rounded: dict[str, jax.Array] = {}
+    rounded: dict[str, np.ndarray] = {}
     with Progress(len(chosen), progress, unit="weight") as bar:
         for group in _groups(params, chosen):
             bar.step("moments of inputs")
-            sums = _input_moments(model, params, group, inputs)
+            sums = _input_moments(model, params, tuple(layer.weight for layer in group), inputs)
             for layer, moments in zip(group, sums, strict=True):
                 bar.step(layer.weight)
                 own = np.asarray(moments, np.float64)
                 weight = _rounded(layer, weights[layer.weight], own, damping)
-                rounded[layer.weight] = jnp.asarray(weight, jnp.float32)
+                rounded[layer.weight] = weight.astype(np.float32)
                 bar.update()
     return with_corrections(params, rounded)
 
@@ -201,35 +202,38 @@ def _groups(params: Params, layers: Sequence[_Layer]) -> Iterator[list[_Layer]]:
 def _input_moments(
     model: PreparedModel,
     params: Params,
-    layers: Sequence[_Layer],
+    names: tuple[str, ...],
     batches: Sequence[Sequence[Any]],
-) -> list[jax.Array]:
-    """For each layer, the sums of products of its inputs: (matrices, inputs, inputs)."""
-    shapes = [params["values"][layer.weight].shape for layer in layers]
-
-    def rows(params: Params, *example: Any) -> list[list[jax.Array]]:
-        values: dict[str, Any] = {}
-
-        def kept(name: str, value: Any) -> Any:
-            return values.setdefault(name, value)
-
-        run_floats(model, params, *example, rounded=kept)
-        pairs = zip(layers, shapes, strict=True)
-        return [[layer.rows(n, values[n.inputs[0]], s) for n in layer.nodes] for layer, s in pairs]
-
-    @jax.jit
-    def sums(params: Params, *examples: Any) -> list[jax.Array]:
-        by_layer = jax.vmap(functools.partial(rows, params))(*examples)
-        return [functools.reduce(jnp.add, map(_moments, each)) for each in by_layer]
-
+) -> list[np.ndarray]:
+    """For each weight, the sums of products of its inputs: (matrices, inputs, inputs)."""
     joined = joined_rows(model.float_graph.input_tensors, batches)
-    largest = jax.eval_shape(rows, params, *jax.tree.map(lambda x: x[0], joined))
+    example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), joined)
+    largest = jax.eval_shape(jitted(model, _input_rows, names=names), params, *example)
     most = max(x.size for x in jax.tree.leaves(largest))
-    first, *others = parts(joined, most_at_once(most))
-    total = sums(params, *first)
-    for part in others:
-        total = list(map(jnp.add, total, sums(params, *part)))
-    return total
+    run = jitted(model, _sums_of_moments, names=names)
+    sums = [run(params, *part) for part in parts(joined, most_at_once(most))]
+    return [functools.reduce(np.add, map(np.asarray, each)) for each in zip(*sums, strict=True)]
+
+
+def _sums_of_moments(
+    model: PreparedModel, params: Params, *examples: Any, names: Sequence[str]
+) -> list[jax.Array]:
+    rows = functools.partial(_input_rows, model, params, names=names)
+    return [functools.reduce(jnp.add, map(_moments, each)) for each in jax.vmap(rows)(*examples)]
+
+
+def _input_rows(
+    model: PreparedModel, params: Params, *example: Any, names: Sequence[str]
+) -> list[list[jax.Array]]:
+    """For each weight, what each of its layers reads of an example: (matrices, rows, inputs)."""
+    layers, values = _layers(model), {}
+
+    def kept(name: str, value: Any) -> Any:
+        return values.setdefault(name, value)
+
+    run_floats(model, params, *example, rounded=kept)
+    each = [(layers[name], params["values"][name].shape) for name in names]
+    return [[layer.rows(n, values[n.inputs[0]], s) for n in layer.nodes] for layer, s in each]
 
 
 def _moments(rows: jax.Array) -> jax.Array:

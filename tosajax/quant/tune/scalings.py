@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from tosajax import spec
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.quant.ranges.channels import along
 
+Array = jax.Array | np.ndarray
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -31,15 +33,16 @@ class Constant(NamedTuple):
     axes: tuple[int, ...]
     channels: np.ndarray
 
-    def times(self, factors: jax.Array, value: jax.Array) -> jax.Array:
+    def times(self, factors: Array, value: Array) -> Array:
         """The value, times the factor of each channel."""
-        each = factors.at[self.channels].get(mode="fill", fill_value=1)
+        xp = namespace(factors)
+        each = xp.append(factors, xp.ones(1, factors.dtype))[self.channels]
         return value * each.reshape(along(self.axes, value.shape))
 
-    def largest(self, count: int, value: jax.Array) -> jax.Array:
+    def largest(self, count: int, value: Array) -> Array:
         """The largest magnitude in each of so many channels."""
         others = tuple(axis for axis in range(value.ndim) if axis not in self.axes)
-        return largest(count, self.channels, jnp.abs(value).max(others).reshape(-1))
+        return largest(count, self.channels, abs(value).max(others).reshape(-1))
 
 
 class Read(NamedTuple):
@@ -66,9 +69,9 @@ class Scaling(NamedTuple):
     multiplied: tuple[Constant, ...]
     reads: tuple[Read, ...]
 
-    def applied(self, factors: jax.Array, values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    def applied(self, factors: Array, values: Mapping[str, Array]) -> dict[str, Array]:
         """The constants with these channels divided by factors."""
-        changed: dict[str, jax.Array] = {}
+        changed: dict[str, Array] = {}
         for constants, each in (
             ((*self.divided, *self.biases), 1 / factors),
             (self.multiplied, factors),
@@ -77,28 +80,35 @@ class Scaling(NamedTuple):
                 changed[c.name] = c.times(each, changed.get(c.name, values[c.name]))
         return changed
 
-    def largest_divided(self, values: Mapping[str, jax.Array]) -> jax.Array:
+    def largest_divided(self, values: Mapping[str, Array]) -> Array:
         """The largest magnitude that makes each channel."""
         return _largest_of(self.size, self.divided, values)
 
-    def largest_multiplied(
-        self, values: Mapping[str, jax.Array], but: Collection[str] = ()
-    ) -> jax.Array:
+    def largest_multiplied(self, values: Mapping[str, Array], but: Collection[str] = ()) -> Array:
         """The largest magnitude that each channel is multiplied by, but for some constants."""
         counted = [c for c in self.multiplied if c.name not in but]
         return _largest_of(self.size, counted, values)
 
 
-def largest(count: int, channels: np.ndarray, values: jax.Array) -> jax.Array:
-    """The largest of the values of each channel, at least 0."""
+def largest(count: int, channels: np.ndarray, values: Array) -> Array:
+    """The largest of the values of each channel, at least 0; those of channel `count` are left."""
+    if isinstance(values, np.ndarray):
+        maxima = np.zeros(count + 1, values.dtype)
+        np.maximum.at(maxima, channels, values)
+        return maxima[:count]
     return jnp.zeros(count, values.dtype).at[channels].max(values, mode="drop")
 
 
-def _largest_of(
-    count: int, constants: Iterable[Constant], values: Mapping[str, jax.Array]
-) -> jax.Array:
+def namespace(*arrays: Array) -> Any:
+    """NumPy for arrays on the host, which compiles nothing; else `jax.numpy`."""
+    return np if all(isinstance(array, np.ndarray) for array in arrays) else jnp
+
+
+def _largest_of(count: int, constants: Iterable[Constant], values: Mapping[str, Array]) -> Array:
     maxima = [c.largest(count, values[c.name]) for c in constants]
-    return jnp.stack([jnp.zeros(count), *maxima]).max(0)
+    if not maxima:
+        return np.zeros(count, np.float32)
+    return functools.reduce(namespace(*maxima).maximum, maxima)
 
 
 def find_scalings(graph: Graph, is_zero: Callable[[str], bool]) -> list[Scaling]:
