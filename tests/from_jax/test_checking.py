@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 
 import jax.numpy as jnp
 import numpy as np
@@ -53,6 +55,16 @@ def test_a_float_that_is_not(change, words):
         agreement(lambda x: x + 1, X, change)
     assert words in str(error.value)
     assert "check=False" in str(error.value)
+
+
+def test_small_floats_that_xla_keeps_or_flushes():
+    """XLA flushes subnormals of float32 and bfloat16 to 0, not those of float16."""
+    for dtype, is_kept in ((np.float16, True), (jnp.bfloat16, False), (np.float32, False)):
+        x = np.full(2, jnp.finfo(dtype).smallest_normal, dtype)
+        fn = functools.partial(jnp.add, x / 2)
+        is_wrong = pytest.raises(TosaError, match="output 'output' has")
+        with is_wrong if is_kept else contextlib.nullcontext():
+            agreement(fn, x, lambda v: v / 2)
 
 
 def test_an_integer_that_differs():

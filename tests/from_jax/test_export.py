@@ -75,6 +75,13 @@ def test_other_names():
         tosajax.export(lambda x: x + 1, X, names={"output": "x"})
 
 
+def test_names_of_tensors_are_numbered():
+    graph = tosajax.export(lambda x: ((x + 1) + x) + 2 * x, np.ones(3, np.float32))
+    assert [n.outputs[0] for n in graph.nodes if n.op == "ADD"] == ["add", "add_1", "output"]
+    graph = tosajax.export(lambda x: (((x + 1) * x + x) * x + 2) * x, np.ones(3, np.float32))
+    assert [n.outputs[0] for n in graph.nodes if n.op == "ADD"] == ["add", "add_1", "add_2"]
+
+
 def test_names_that_change_places():
     graph = tosajax.export(lambda x, y: x - y, X, X, names={"x": "y", "y": "x"})
     assert graph.inputs == ("y", "x")

@@ -156,6 +156,11 @@ def test_slices_of_what_is_known():
     assert [node.op for node in graph.nodes if not node.op.startswith("CONST")] == ["ADD"] * 3
 
 
+def test_an_interior_that_one_element_does_not_have():
+    graph = agrees(lambda x: lax.pad(x, 7.0, ((1, 2, 3), (0, 0, 0))), _numbers((1, 4)))
+    assert operators(graph) == ["PAD"]
+
+
 def test_pads_with_a_number_of_the_graph():
     def padded(x, number):
         config = ((1, 0, 0), (0, -1, 2), (0, 0, 0))

@@ -66,6 +66,10 @@ def test_zeros_of_space(op, widths):
     assert node.attributes["pad"] == tuple(np.add(own, widths[2:-2]))
 
 
+def test_as_much_as_the_level_has():
+    assert operators(merged(padded("CONV2D", [0, 0, 8191, 0, 0, 0, 0, 0]))) == ["CONV2D"]
+
+
 def test_int8():
     assert operators(merged(padded("CONV2D", [0, 0, 1, 0, 0, 1, 0, 0], DType.INT8))) == ["CONV2D"]
 

@@ -16,7 +16,13 @@ from quant.image_networks import Images
 from tosajax import DType
 from tosajax import quant as tq
 from tosajax.quant.training.losses import noise_to_signal
-from tosajax.quant.tune.lifts import best_set, lift_some, outputs_to_lift
+from tosajax.quant.tune.lifts import (
+    Examples,
+    least,
+    lift_some,
+    outputs_to_lift,
+    sets_to_lift,
+)
 
 RNG = np.random.default_rng(3)
 W, SQUARE = (RNG.normal(0, 1, shape).astype(np.float32) for shape in ((6, 4), (4, 4)))
@@ -29,8 +35,8 @@ def chosen(gains: Sequence[float], costs: Sequence[float], deadline: float = mat
     def noise(places: Sequence[int]) -> float:
         return 100 - sum(gains[place] for place in places)
 
-    helpful = {place: gain for place, gain in enumerate(gains) if gain > 0}
-    return best_set(helpful, costs, noise, lambda s: sum(costs[n] for n in s) <= 10, deadline)
+    _, sets = sets_to_lift(costs, noise, lambda s: sum(costs[n] for n in s) <= 10, deadline)
+    return least(sets, noise)
 
 
 @pytest.mark.parametrize(
@@ -54,21 +60,50 @@ def test_what_gains_next_to_nothing_alone_is_not_tried():
 
     def noise(places: Sequence[int]) -> float:
         tried.append(tuple(places))
-        return 100 - sum([40, 0.45, 0.6, 0.25, 30][place] for place in places)
+        return 100 - sum(gains[place] for place in places)
 
-    gains = {0: 40, 1: 0.45, 2: 0.6, 3: 0.25, 4: 30}
+    gains = [40, 0.45, 0.6, 0.25, 30]
     # Of the 30 that two leave, 0.3 are a hundredth.
-    assert sorted(best_set(gains, [1] * 5, noise, lambda _: True, math.inf)) == [0, 1, 2, 4]
+    found = sets_to_lift([1] * 5, noise, lambda _: True, math.inf)[1][0]
+    assert sorted(found) == [0, 1, 2, 4]
     assert (0, 4, 2, 1) in tried
     assert (0, 4, 2, 1, 3) in tried
     gains[3] = 0.1
     tried.clear()
-    best_set(gains, [1] * 5, noise, lambda _: True, math.inf)
-    assert not any(3 in places for places in tried)
+    sets_to_lift([1] * 5, noise, lambda _: True, math.inf)
+    assert (0, 4, 2, 1) in tried
+    assert (0, 4, 2, 1, 3) not in tried
+
+
+def test_what_helps_only_together():
+    """Two tensors of a sum: either alone leaves the noise of the other, and hides nothing."""
+
+    def noise(places: Sequence[int]) -> float:
+        return 100 - 60 * ({0, 1} <= {*places}) - 5 * (2 in places) + 3 * (3 in places)
+
+    _, sets = sets_to_lift([1, 1, 1, 1, 9], noise, lambda s: len(s) < 4 and 4 not in s, math.inf)
+    assert list(map(sorted, sets)) == [[2], [2], [0, 1, 2], [0, 1, 2]]
+    assert sorted(least(sets, noise)) == [0, 1, 2]
+    more = sets_to_lift([1, 1, 1, 1, 9], noise, lambda s: len(s) < 5, math.inf)[1]
+    assert list(map(sorted, more)) == [[2], [2], [0, 1, 2], [0, 1, 2, 4]]
+
+
+def test_a_set_has_to_leave_clearly_less():
+    noises, sets = [10.0, 9.95, 9.85], [[0], [1], [2]]
+    assert least(sets, lambda places: noises[places[0]]) == [2]
+    assert least(sets[:2], lambda places: noises[places[0]]) == [0]
 
 
 def test_no_time():
     assert chosen([10, 9], [1, 1], deadline=time.perf_counter() - 1) == []
+    late = time.perf_counter() + 0.2
+
+    def slow(places: Sequence[int]) -> float:
+        time.sleep(0.05)
+        return 100 - len(places)
+
+    _, sets = sets_to_lift([1] * 9, slow, lambda _: True, late)
+    assert len(sets) == 2  # the third would judge by some tensors alone
 
 
 # The noise that they lower.
@@ -110,11 +145,12 @@ def test_outputs_and_what_is_moved_into_them():
     assert sources >= {"CONCAT"}
     assert sources <= {"CONCAT", "CONV2D", "MATMUL", "RESHAPE"}
     params = tq.calibrate(model, [X])
-    wanted = np.asarray(model.apply(params, X, mode="float")[0])
-    wide, own, lifts = lift_some(model, params, [X], {output: wanted}, [1.0], 0.0, math.inf)
+    wanted = model.apply(params, X, mode="float")[0]
+    halves = [Examples((X,), (wanted,))] * 2
+    wide, own, lifts = lift_some(model, params, [output], halves, [1.0], 0.0, math.inf)
     assert (lifts.lifted, wide.graph) == ((), model.graph)
     wide, own, lifts = lift_some(
-        model, params, [X], {output: wanted}, [1.0], 0.0, math.inf, outputs=lifted
+        model, params, [output], halves, [1.0], 0.0, math.inf, outputs=lifted
     )
     assert (set(lifts.lifted), lifts.wide_macs) == (set(lifted), 0)
     assert wide.graph.output_tensors[0].dtype is DType.INT16
@@ -123,7 +159,7 @@ def test_outputs_and_what_is_moved_into_them():
         for m, p in ((wide, own), (model, params))
     )
     assert noise < 0.7 * before
-    more = lift_some(model, params, [X], {output: wanted}, [1.0], 1.0, math.inf, outputs=lifted)[2]
+    more = lift_some(model, params, [output], halves, [1.0], 1.0, math.inf, outputs=lifted)[2]
     assert {*lifted} < {*more.lifted}
     assert more.wide_macs > 0
     assert tq.check_bit_exact(wide, own, X[:2], against=("frozen",))

@@ -32,7 +32,7 @@ from tosajax.quant.spec import Rule
 from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.equalization import equalize, smooth
 from tosajax.quant.tune.gptq import gptq
-from tosajax.quant.tune.lifts import Lifts, lift_some, outputs_to_lift
+from tosajax.quant.tune.lifts import Examples, Lifts, lift_some, outputs_to_lift
 from tosajax.quant.tune.range_choice import Kinds, RangeChoice
 from tosajax.quant.tune.remedies import Auto, Remedy
 from tosajax.report import UnsupportedError
@@ -399,13 +399,13 @@ class _Search:
         return best._replace(params=gptq(best.model, best.params, self.batches))
 
     def _lifted(self, best: _Candidate) -> _Candidate:
-        inputs, wanted = self._choosing()
+        halves = [self._examples(number) for number in range(2) if self.counted[number].any()]
         outputs = outputs_to_lift(best.model) if self.budget.wide_outputs else ()
         model, params, lifts = lift_some(
             best.model,
             best.params,
-            inputs,
-            wanted,
+            self.heads,
+            halves,
             self.weights.tolist(),
             self.budget.wide_macs,
             self.deadline,
@@ -416,11 +416,11 @@ class _Search:
 
     # Measures.
 
-    def _choosing(self) -> tuple[tuple[Any, ...], dict[str, np.ndarray]]:
-        """The examples that choose, and the heads of the float graph for them."""
-        places = np.flatnonzero(self.counted[0])
-        wanted = {name: self.wanted[0][name][places] for name in self.heads}
-        return _examples_at(self.halves[0], places), wanted
+    def _examples(self, half: int) -> Examples:
+        """The examples of a half that count, and the heads of the float graph for them."""
+        places, wanted = np.flatnonzero(self.counted[half]), self.wanted[half]
+        heads = tuple(jnp.asarray(wanted[name][places], jnp.float32) for name in self.heads)
+        return Examples(_examples_at(self.halves[half], places), heads)
 
     def _measured_unseen(self, candidate: _Candidate) -> _Candidate:
         """Measured on each half with the ranges of all examples but that half.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from tosajax import spec
 from tosajax.dtypes import DType
@@ -24,6 +23,13 @@ _GAIN = 0.99  # of the noise that one more lift must leave at most
 _ALONE = 0.5  # of that gain, which a lift must have by itself to be tried beside others
 _COST = 0.001  # the share of all multiply-accumulates that a lift costs at least
 _LEFT = 3  # tensors that are named as the next ones
+
+
+class Examples(NamedTuple):
+    """Real inputs, and tensors of the float graph for them to be near to."""
+
+    inputs: tuple[Any, ...]
+    wanted: tuple[jax.Array, ...]
 
 
 class Lifts(NamedTuple):
@@ -43,51 +49,44 @@ class Lifts(NamedTuple):
 def lift_some(
     model: PreparedModel,
     params: Params,
-    inputs: Sequence[Any],
-    wanted: Mapping[str, np.ndarray],
+    heads: Sequence[str],
+    halves: Sequence[Examples],
     weights: Sequence[float],
     share: float,
     deadline: float,
     *,
     outputs: Collection[str] = (),
 ) -> tuple[PreparedModel, Params, Lifts]:
-    """Lifts tensors to INT16 while each helps: those first that help most by themselves.
-
-    Or those that help most for their multiply-accumulates, where that leaves less noise.
+    """Lifts the tensors to INT16 that leave the least noise, of the sets of `sets_to_lift`.
 
     Args:
       model: the model, from `prepare`, of integers.
       params: the model's parameters.
-      inputs: real inputs.
-      wanted: tensors of the float graph to be near to, by name.
-      weights: of the noise of each of them.
+      heads: the names of the tensors of the float graph whose noise counts.
+      halves: examples of these tensors. The first make the sets, and all of them choose one.
+      weights: of the noise of each tensor.
       share: of multiply-accumulates that may read lifted tensors.
       deadline: of `time.perf_counter`, after which no more are tried.
       outputs: tensors to lift in any case; see `outputs_to_lift`.
     """
     names = [name for name in lift_candidates(model, None) if name not in outputs]
-    targets = [jnp.asarray(each, jnp.float32) for each in wanted.values()]
-
-    def loss(outputs: tuple[jax.Array, ...]) -> jax.Array:
-        return noise_to_signal(outputs, targets, weights)
-
-    watched = model.with_outputs(*wanted)
-    noise = lifted_loss(watched, params, tuple(inputs), loss, names)
+    loss = functools.partial(noise_to_signal, weights=tuple(weights))
+    simulated = lifted_loss(model.with_outputs(*heads), params, loss, names)
     macs = _Macs(model)
+
+    def noise(places: Sequence[int], half: int = 0) -> float:
+        return simulated(places, *halves[half])
+
+    def of_all(places: Sequence[int]) -> float:
+        return sum(noise(places, half) for half in range(len(halves)))
 
     def fits(places: Sequence[int]) -> bool:
         return macs.share([names[n] for n in places]) <= share
 
-    alone, before = {}, noise([])
-    for place in range(len(names)):
-        if time.perf_counter() > deadline:
-            break
-        if fits([place]):
-            alone[place] = noise([place])
-    gains = {place: before - value for place, value in alone.items() if value < before}
     # What no multiply-accumulate reads is not for nothing: it takes memory.
     costs = [macs.share([name]) + _COST for name in names]
-    chosen = best_set(gains, costs, noise, fits, deadline)
+    alone, sets = sets_to_lift(costs, noise, fits, deadline)
+    chosen = least(sets, of_all)
     lifted = (*outputs, *(names[place] for place in chosen))
     left = {names[n]: noise([*chosen, n]) for n in _next(alone, chosen)}
     if lifted:
@@ -128,32 +127,74 @@ def _moved_into(model: PreparedModel, name: str) -> list[str]:
     return names
 
 
-def best_set(
-    gains: Mapping[int, float],
-    costs: Sequence[float],
-    noise: Callable[[Sequence[int]], float],
-    fits: Callable[[Sequence[int]], bool],
-    deadline: float,
-) -> list[int]:
-    """The places that leave less noise of two sets: by what each gains, and by gain for its cost.
+_Noise = Callable[[Sequence[int]], float]
+_Fits = Callable[[Sequence[int]], bool]
+
+
+def sets_to_lift(
+    costs: Sequence[float], noise: _Noise, fits: _Fits, deadline: float
+) -> tuple[dict[int, float], list[list[int]]]:
+    """The noise with each place by itself, and sets of places, within the budget.
+
+    Two sets have places while each helps, those first that help most by themselves, or most for
+    their cost. The third has those that are missed most for their cost where all others are lifted:
+    a tensor may help only together with others, as those that feed one sum. The last has all others
+    as well that fit, which only these examples may not miss.
 
     Args:
-      gains: of places that help by themselves.
       costs: of all places.
       noise: with some of them.
       fits: whether some are within the budget.
       deadline: of `time.perf_counter`, after which no more are tried.
     """
+    before = noise([])
+    each = [place for place in range(len(costs)) if fits([place])]
+    alone = _with_each(each, lambda place: noise([place]), deadline)
+    gains = {place: before - value for place, value in alone.items() if value < before}
     for_cost = {place: gain / costs[place] for place, gain in gains.items()}
-    orders = [sorted(values, key=values.__getitem__, reverse=True) for values in (gains, for_cost)]
-    return min((_chosen(order, gains, noise, fits, deadline) for order in orders), key=noise)
+    orders = _by(gains), _by(for_cost)
+    sets = [_chosen(order, gains, noise, fits, deadline) for order in orders]
+    without = _with_each(each, lambda place: noise([p for p in each if p != place]), deadline)
+    if len(without) < len(each):
+        return alone, sets
+    before = noise(each)
+    missed = {place: (value - before) / costs[place] for place, value in without.items()}
+    helpful = _fitting([], [place for place in _by(missed) if missed[place] > 0], fits)
+    return alone, [*sets, helpful, _fitting(helpful, _by(missed), fits)]
+
+
+def _fitting(chosen: Sequence[int], order: Sequence[int], fits: _Fits) -> list[int]:
+    """Some places, and others of an order, as far as the budget goes."""
+    result = list(chosen)
+    for place in order:
+        if place not in result and fits([*result, place]):
+            result.append(place)
+    return result
+
+
+def least(sets: Sequence[list[int]], noise: _Noise) -> list[int]:
+    """The first set than which no other leaves clearly less noise."""
+    noises = list(map(noise, sets))
+    return next(each for each, own in zip(sets, noises, strict=True) if _GAIN * own <= min(noises))
+
+
+def _with_each(
+    places: Sequence[int], noise: Callable[[int], float], deadline: float
+) -> dict[int, float]:
+    """The noise of each place, in time."""
+    return {place: noise(place) for place in places if time.perf_counter() <= deadline}
+
+
+def _by(values: Mapping[int, float]) -> list[int]:
+    """The places by descending value."""
+    return sorted(values, key=values.__getitem__, reverse=True)
 
 
 def _chosen(
     order: Sequence[int],
     gains: Mapping[int, float],
-    noise: Callable[[Sequence[int]], float],
-    fits: Callable[[Sequence[int]], bool],
+    noise: _Noise,
+    fits: _Fits,
     deadline: float,
 ) -> list[int]:
     """Those places of an order that help beside the ones before them, while they fit."""

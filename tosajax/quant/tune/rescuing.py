@@ -138,7 +138,7 @@ def rescue(
         return Rescue(model, params, (), len(names), before, before)
     with Progress(len(names), progress, unit="tensor") as bar:
         bar.step("compiling")
-        simulated = lifted_loss(model, params, inputs, loss, names)
+        simulated = functools.partial(lifted_loss(model, params, loss, names), inputs=inputs)
         order = _order_by_gain(simulated, len(names), bar)
         chosen = _smallest_set(simulated, order, budget)
         return _verified(model, params, names, order, chosen, before, budget, measure, bar)
@@ -169,12 +169,16 @@ _Simulated = Callable[[Sequence[int]], float]
 
 
 def lifted_loss(
-    model: QModel, params: Params, inputs: tuple[Any, ...], loss: Loss, names: Sequence[str]
-) -> _Simulated:
-    """The loss with fake quantization where the tensors at some places of `names` are lifted."""
+    model: QModel, params: Params, loss: Callable[..., jax.Array], names: Sequence[str]
+) -> Callable[..., float]:
+    """The loss with fake quantization where the tensors at some places of `names` are lifted.
+
+    Returns:
+      A function of the places, the `inputs`, and what `loss` takes behind the outputs.
+    """
 
     @jax.jit
-    def run(lifts: jax.Array, params: Params, *inputs: Any) -> jax.Array:
+    def run(lifts: jax.Array, params: Params, inputs: Sequence[Any], *more: Any) -> jax.Array:
         qparams = dict(params["qparams"])
         for lift, name in zip(lifts, names, strict=True):
             own = dataclasses.replace(qparams[name], dtype=DType.INT16)
@@ -182,12 +186,12 @@ def lifted_loss(
             choose = functools.partial(jnp.where, lift)
             qparams[name] = jax.tree.map(choose, wide, own)
         outputs = model.apply({**params, "qparams": qparams}, *inputs, mode="fake_quant")
-        return loss(outputs).mean()
+        return loss(outputs, *more).mean()
 
-    def simulated(places: Sequence[int]) -> float:
+    def simulated(places: Sequence[int], inputs: Sequence[Any], *more: Any) -> float:
         lifts = np.zeros(len(names), np.bool_)
         lifts[list(places)] = True
-        return float(run(lifts, params, *inputs))
+        return float(run(lifts, params, tuple(inputs), *more))
 
     return simulated
 
