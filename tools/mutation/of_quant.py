@@ -289,13 +289,23 @@ MUTANTS = [
     *mutants(
         "quant/tune/lifts.py",
         "quant/tune/test_lifts.py",
-        {"lift_some": [change("<=", ">="), change(">", "<")]},
+        {"lift_some": [change("<=", ">=")], "_with_each": [change("<=", ">=")]},
     ),
     *mutants(
         "quant/tune/lifts.py",
         "quant/tune/test_lifts.py",
         {
-            "best_set": [left("/"), unwrap("sorted")],
+            "sets_to_lift": [
+                left("/", 0),
+                left("/", 1),
+                left("-", 1),
+                change("!=", "=="),
+                change(">", "<"),
+                change("<", ">", 1),
+            ],
+            "best_set": [left("*"), change("<=", ">=")],
+            "_fitting": [left("and"), right("and")],
+            "_by": [change("True", "False")],
             "_chosen": [left("and"), right("and"), change("<=", ">="), change("<", ">")],
             "outputs_to_lift": [
                 *(side("and", n) for side in (left, right) for n in range(4)),
@@ -699,7 +709,7 @@ MUTANTS = [
         "quant/tune/test_equalization.py",
         {
             "_ratio": [left("/"), left("**", 0), right("**", 1)],
-            "_relative_range": [left("/"), unwrap("jnp.maximum", 1), unwrap("jnp.nanmean")],
+            "_relative_range": [left("/"), unwrap("xp.maximum", 0), left("+", 0), left("+", 1)],
             "_scaled_by_input_channel": [left("and"), right("and")],
             "_is_zero": [left("or", 0), right("or", 0)],
         },

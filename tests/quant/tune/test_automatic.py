@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import time
@@ -82,6 +83,12 @@ def test_each_remedy_is_in_the_report():
 
 
 def test_its_text():
+    many = tuple(f"layer_{n}/copy" for n in range(40))
+    lines = str(dataclasses.replace(result(), lifted=many)).splitlines()
+    assert max(len(line) for line in lines if "/copy" in line) <= 100
+    shown = " ".join(line.strip() for line in lines if "/copy" in line)
+    assert f"lifted to INT16: {', '.join(many)}" in shown
+    assert "lifted to INT16" not in str(dataclasses.replace(result(), lifted=()))
     text = str(result())
     assert "Auto(SQNR " in text
     for remedy in result().remedies:

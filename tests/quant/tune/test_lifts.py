@@ -18,7 +18,7 @@ from tosajax import quant as tq
 from tosajax.quant.training.losses import noise_to_signal
 from tosajax.quant.tune.lifts import (
     Examples,
-    least,
+    best_set,
     lift_some,
     outputs_to_lift,
     sets_to_lift,
@@ -36,7 +36,7 @@ def chosen(gains: Sequence[float], costs: Sequence[float], deadline: float = mat
         return 100 - sum(gains[place] for place in places)
 
     _, sets = sets_to_lift(costs, noise, lambda s: sum(costs[n] for n in s) <= 10, deadline)
-    return least(sets, noise)
+    return best_set(sets, noise)
 
 
 @pytest.mark.parametrize(
@@ -83,15 +83,18 @@ def test_what_helps_only_together():
 
     _, sets = sets_to_lift([1, 1, 1, 1, 9], noise, lambda s: len(s) < 4 and 4 not in s, math.inf)
     assert list(map(sorted, sets)) == [[2], [2], [0, 1, 2], [0, 1, 2]]
-    assert sorted(least(sets, noise)) == [0, 1, 2]
+    assert sorted(best_set(sets, noise)) == [0, 1, 2]
     more = sets_to_lift([1, 1, 1, 1, 9], noise, lambda s: len(s) < 5, math.inf)[1]
     assert list(map(sorted, more)) == [[2], [2], [0, 1, 2], [0, 1, 2, 4]]
 
 
 def test_a_set_has_to_leave_clearly_less():
     noises, sets = [10.0, 9.95, 9.85], [[0], [1], [2]]
-    assert least(sets, lambda places: noises[places[0]]) == [2]
-    assert least(sets[:2], lambda places: noises[places[0]]) == [0]
+    assert best_set(sets, lambda places: noises[places[0]]) == [2]
+    assert best_set(sets[:2], lambda places: noises[places[0]]) == [0]
+    noises[0] = math.nan
+    assert best_set(sets[:2], lambda places: noises[places[0]]) == [1]
+    assert best_set(sets[:1], lambda places: noises[places[0]]) == [0]
 
 
 def test_no_time():

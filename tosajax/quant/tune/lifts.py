@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -86,7 +87,7 @@ def lift_some(
     # What no multiply-accumulate reads is not for nothing: it takes memory.
     costs = [macs.share([name]) + _COST for name in names]
     alone, sets = sets_to_lift(costs, noise, fits, deadline)
-    chosen = least(sets, of_all)
+    chosen = best_set(sets, of_all)
     lifted = (*outputs, *(names[place] for place in chosen))
     left = {names[n]: noise([*chosen, n]) for n in _next(alone, chosen)}
     if lifted:
@@ -172,9 +173,9 @@ def _fitting(chosen: Sequence[int], order: Sequence[int], fits: _Fits) -> list[i
     return result
 
 
-def least(sets: Sequence[list[int]], noise: _Noise) -> list[int]:
+def best_set(sets: Sequence[list[int]], noise: _Noise) -> list[int]:
     """The first set than which no other leaves clearly less noise."""
-    noises = list(map(noise, sets))
+    noises = [math.inf if math.isnan(own) else own for own in map(noise, sets)]
     return next(each for each, own in zip(sets, noises, strict=True) if _GAIN * own <= min(noises))
 
 

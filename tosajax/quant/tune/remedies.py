@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import textwrap
 
 import numpy as np
 
@@ -91,7 +92,9 @@ class Auto:
             )
         for name, (before, after) in self.outputs.items():
             lines.append(f"output {name}: {before:.2f} dB by defaults, {after:.2f} dB now")
-        lines += [f"lifted to INT16: {name}" for name in self.lifted]
+        if self.lifted:
+            names = f"lifted to INT16: {', '.join(self.lifted)}"
+            lines += textwrap.wrap(names, 100, subsequent_indent="  ", break_on_hyphens=False)
         lines += [f"left: {name} in INT16 would give {db:.2f} dB" for name, db in self.left.items()]
         return "\n".join(lines)
 
