@@ -156,6 +156,13 @@ def test_slices_of_what_is_known():
     assert [node.op for node in graph.nodes if not node.op.startswith("CONST")] == ["ADD"] * 3
 
 
+def test_equal_rows_are_padded_once():
+    def fn(x):
+        return lax.pad(jnp.broadcast_to(x, (5, 4)), 7.0, ((0, 0, 0), (1, 1, 0)))
+
+    assert operators(agrees(fn, _numbers((1, 4)))) == ["PAD", "TILE"]
+
+
 def test_an_interior_that_one_element_does_not_have():
     graph = agrees(lambda x: lax.pad(x, 7.0, ((1, 2, 3), (0, 0, 0))), _numbers((1, 4)))
     assert operators(graph) == ["PAD"]

@@ -17,6 +17,7 @@ from tosajax.quant.model.batches import parts
         (32, 8, [8] * 4),
         (30, 8, [6] * 5),
         (31, 8, [8, 8, 8, 7]),
+        (44, 8, [4] * 11),
         (22, 8, [8, 8, 6]),  # 2 of 22 at a time would be too few
         (3, 1, [1, 1, 1]),
         (1, 5, [1]),

@@ -55,6 +55,16 @@ def test_less_noise_within_the_budget(gains, costs, wanted):
     assert sorted(chosen(gains, costs)) == wanted
 
 
+def test_sets_by_gain_and_for_cost():
+    _, sets = sets_to_lift(
+        [9, 5, 5],
+        lambda places: 100 - sum([10, 9, 8][place] for place in places),
+        lambda places: sum([9, 5, 5][place] for place in places) <= 10,
+        math.inf,
+    )
+    assert sets == [[0], [1, 2], [1, 2], [1, 2]]
+
+
 def test_what_gains_next_to_nothing_alone_is_not_tried():
     tried: list[tuple[int, ...]] = []
 
