@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import compiled_of
 
 from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
@@ -73,6 +74,14 @@ def test_calibration_does_not_depend_on_how_examples_are_divided():
     whole = calibrated(model)
     parts = tq.calibrate(model, np.split(IMAGES, 3))
     jax.tree.map(np.testing.assert_array_equal, whole, parts)
+
+
+def test_examples_in_either_form_run_one_program():
+    model, (first, second) = prepared(), IMAGES[:24].reshape(2, 12, 6, 6, 3)
+    wanted = tq.calibrate(model, [first, second])
+    form = [jnp.asarray(x[:, None]) for x in (first, second)]
+    assert compiled_of(lambda: tq.calibrate(model, form)) == 0
+    jax.tree.map(np.testing.assert_array_equal, tq.calibrate(model, form), wanted)
 
 
 def test_the_range_is_that_of_the_float_graph():

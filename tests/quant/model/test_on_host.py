@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from compilations import compiled_of
 from jax import lax
 
 from tosajax.dtypes import DType
@@ -129,3 +130,18 @@ def test_int48():
     assert actual.q.dtype == np.int64
     np.testing.assert_array_equal(actual.q, wanted.q)
     assert actual.q.tolist() == [2**40, -(2**46), 0, 2]
+
+
+def test_arrays_are_copied_to_the_device_and_compile_nothing():
+    for dtype in (np.float32, np.int8, np.int64, np.bool_):
+        memory = np.zeros(1088, np.uint8)
+        start = -memory.ctypes.data % 64  # aligned, as a device could take it
+        values = memory[start : start + 24 * np.dtype(dtype).itemsize].view(dtype)
+        found = []
+        assert compiled_of(lambda x=values, to=found: to.append(on_host.on_device([x]))) == 0
+        ((copied,),) = found
+        memory[:] = 1
+        assert copied.dtype == dtype
+        np.testing.assert_array_equal(copied, np.zeros(24, dtype))
+    traced = jax.jit(lambda x: on_host.on_device({"a": x, "b": np.ones(2, np.float32)}))
+    np.testing.assert_array_equal(traced(np.arange(2.0))["a"], [0, 1])

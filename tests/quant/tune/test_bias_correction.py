@@ -8,6 +8,8 @@ import pytest
 from quant.image_networks import Images
 
 from tosajax import quant as tq
+from tosajax.quant.model.batches import parts
+from tosajax.quant.tune import bias_correction as bias_file
 
 IMAGES = np.random.default_rng(0).normal(0.2, 1, (8, 6, 6, 3)).astype(np.float32)
 SUMS = ("first", "a", "b", "last")
@@ -42,6 +44,25 @@ def test_convolutions_without_bias_have_one_each(size):
     before, after = mean_errors(model, params), mean_errors(model, corrected)
     assert (after < before / 5).all()
     assert tq.check_bit_exact(model, corrected, IMAGES[:2], against=("frozen",))
+
+
+def test_parts_of_examples_count_by_their_size(monkeypatch):
+    n = Images()
+    model = tq.prepare(n.b.graph([n.conv(n.input, "last")]))
+    params = tq.calibrate(model, [IMAGES])
+    together = tq.bias_correct(model, params, [IMAGES[:7]])["corrections"]
+    sizes = []
+    monkeypatch.setattr(bias_file, "examples_at_once", lambda graph: 1)
+    monkeypatch.setattr(bias_file, "parts", lambda joined, step: noted(sizes, parts(joined, step)))
+    found = tq.bias_correct(model, params, [IMAGES[:7]])["corrections"]
+    assert sizes == [4, 3]  # never fewer than four, if there are as many
+    for name, correction in together.items():
+        np.testing.assert_allclose(found[name], correction, rtol=1e-3)
+
+
+def noted(sizes, found):
+    sizes += [part[0].shape[0] for part in found]
+    return found
 
 
 def test_one_bias_for_all_channels_takes_their_mean():

@@ -16,6 +16,7 @@ from quant.image_networks import Images
 from tosajax import DType
 from tosajax import quant as tq
 from tosajax.quant.training.losses import noise_to_signal
+from tosajax.quant.tune import lifts as lifts_file
 from tosajax.quant.tune.lifts import (
     Examples,
     best_set,
@@ -176,6 +177,26 @@ def test_outputs_and_what_is_moved_into_them():
     assert {*lifted} < {*more.lifted}
     assert more.wide_macs > 0
     assert tq.check_bit_exact(wide, own, X[:2], against=("frozen",))
+
+
+def test_all_halves_choose_among_the_sets_of_the_first(monkeypatch):
+    model = model_of(lambda x: x @ W @ SQUARE @ SQUARE)
+    params = tq.calibrate(model, [X])
+    names: list[str] = []
+    noises = {"first": (100.0, 60.0, 99.9, 55.0), "second": (50.0, 10.0, 50.0, 200.0)}
+
+    def lifted_loss(model: Any, params: Any, loss: Any, candidates: Sequence[str]) -> Any:
+        names[:] = candidates
+        return lambda places, inputs, wanted: noises[inputs[0]][sum(place + 1 for place in places)]
+
+    monkeypatch.setattr(lifts_file, "lifted_loss", lifted_loss)
+    halves = [Examples((half,), ()) for half in noises]
+    budget = [1.0], 1.0, math.inf
+    alone = lift_some(model, params, list(model.graph.outputs), halves[:1], *budget)[2]
+    both = lift_some(model, params, list(model.graph.outputs), halves, *budget)[2]
+    assert len(names) == 2
+    assert set(alone.lifted) == set(names)
+    assert both.lifted == (names[0],)
 
 
 FIXED = tq.rule("^dot_general_1$", act=tq.QSpec(observer=tq.fixed(0.1)))

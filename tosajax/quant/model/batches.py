@@ -122,10 +122,13 @@ def most_at_once(elements: int) -> int:
 
 
 def parts(joined: Sequence[Any], step: int) -> list[list[Any]]:
-    """Examples from `joined_rows`, at most so many at a time; as many each where half would do."""
+    """Examples from `joined_rows` in parts of at most `step`.
+
+    All are of one size, which takes one program, where one of at least half of `step` divides them.
+    """
     count = jax.tree.leaves(joined)[0].shape[0]
     divisor = max(n for n in range(1, min(step, count) + 1) if count % n == 0)
-    step = divisor if 2 * divisor >= step else step  # another size would be another program
+    step = divisor if 2 * divisor >= step else step
     return [
         jax.tree.map(lambda x, at=at: x[at : at + step], list(joined))
         for at in range(0, count, step)

@@ -45,8 +45,9 @@ def on_device(arrays: Any) -> Any:
 
 
 def _put(x: np.ndarray) -> jax.Array:
-    # `jnp.asarray` would compile a program for each shape.
-    return _x64.from_numpy(x) if x.dtype == np.int64 else jax.device_put(x)
+    # `jnp.asarray` would compile a program for each shape. A copy, as `device_put` may share the
+    # memory of parameters that the user holds as NumPy arrays.
+    return _x64.from_numpy(x) if x.dtype == np.int64 else jax.device_put(np.array(x))
 
 
 def _results(
