@@ -26,7 +26,7 @@ class Remedy:
         each counts alike; of the outputs, before a final softmax or other elementwise functions.
         Ranges are measured on each half of the examples with those of all others; "all examples
         seen" is what was chosen, with the ranges of all.
-      held_back: the same on other examples.
+      held_back: the same on other examples, which have a say only in the set of INT16 tensors.
       score: the user's metric; None without one.
       is_kept: whether the result has it.
       note: details, as how many tensors changed; or the error that it raised.
