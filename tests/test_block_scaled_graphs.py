@@ -21,7 +21,7 @@ from tosajax.compare import compare, random_inputs
 from tosajax.graph.alike import difference
 from tosajax.graph.edit import Draft
 from tosajax.graph.summary import summarize
-from tosajax.io.formats import FORMATS
+from tosajax.io.formats import WRITTEN
 from tosajax.passes.folding import fold
 from tosajax.report import FormatError
 from tosajax.runtime import saved_file
@@ -377,7 +377,7 @@ def test_compare_with_real_numbers(mx):
 # What has no representation.
 
 
-@pytest.mark.parametrize("suffix", [known.suffix for known in FORMATS])
+@pytest.mark.parametrize("suffix", [known.suffix for known in WRITTEN])
 def test_formats_refuse_the_type_by_name(mx, tmp_path, suffix):
     with pytest.raises(UnsupportedError, match=r"tensor 'x' is MXFP4E2M1\[1,2,64\]: .* has no"):
         tosajax.save(graph(mx), tmp_path / f"mx{suffix}")

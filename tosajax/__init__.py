@@ -75,12 +75,14 @@ def load(
     *,
     function: str | None = None,
     constants: collections.abc.Mapping[int, np.ndarray] | None = None,
+    shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]] | None = None,
 ) -> Graph:
-    """Reads a graph from a file or the bytes of one, in any format that has TOSA in it.
+    """Reads a graph from a file or the bytes of one, in any format that has TOSA in it, or becomes
+    TOSA by a converter.
 
     The content shows which: `.tosa` files and their JSON form, MLIR text and bytecode of the `tosa`
-    dialect, SPIR-V graph modules, VGF. Graphs of TOSA before 1.0 are rewritten as 1.0.1;
-    `Graph.source` has the format and the rewrites.
+    dialect, SPIR-V graph modules, VGF, TFLite, ONNX. Graphs of TOSA before 1.0 are rewritten as
+    1.0.1; `Graph.source` has the format and the rewrites.
 
     Args:
       path_or_bytes: a path, or the content of a file.
@@ -88,12 +90,13 @@ def load(
       function: the name of one of several in the file; by default the only one, or `main`.
       constants: the constants of a SPIR-V module that are outside of it, by number; by default from
         the `.npz` file beside it.
+      shapes: complete shapes of inputs by name, where the file leaves other dimensions open.
 
     Raises:
       FormatError: the content is not a well-formed file.
       UnsupportedError: the file's version, or something in it, is not supported.
       ImportError: the format needs a package that is not installed; the message says which.
-      ValueError: the file has no such function.
+      ValueError: the file has no such function, or an input cannot have a shape.
       FileNotFoundError: there is no such file.
       TypeError: an argument is of another type.
 
@@ -110,8 +113,11 @@ def load(
     from tosajax.passes.binding import bind
 
     batch = None if batch is None else count("batch", batch)
-    graph = io.load(path_or_bytes, function=function, constants=constants)
-    return graph if batch is None else bind(graph, batch=batch)
+    graph = io.load(
+        path_or_bytes, function=function, constants=constants, batch=batch, shapes=shapes
+    )
+    is_asked = batch is not None or shapes
+    return bind(graph, batch=batch, shapes=shapes) if is_asked else graph
 
 
 def __getattr__(name: str) -> Any:

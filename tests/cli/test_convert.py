@@ -11,7 +11,7 @@ import small_networks as small
 import tosajax
 from tosajax.cli.convert import HELP
 from tosajax.graph.alike import difference
-from tosajax.io.formats import FORMATS
+from tosajax.io.formats import WRITTEN
 
 # MLIR bytecode is written through tosa-opt, SPIR-V and VGF by hand.
 SUFFIXES = ("json", "mlir", "mlirbc", "spv", "vgf")
@@ -92,4 +92,4 @@ def test_no_such_place_or_format(command, folder, name):
 
 def test_help_names_the_suffixes_of_all_formats():
     named = HELP.partition(": ")[2].replace(" or ", ", ").split(", ")
-    assert sorted(named) == sorted(known.suffix for known in FORMATS)
+    assert sorted(named) == sorted(known.suffix for known in WRITTEN)

@@ -71,7 +71,6 @@ def test_data_is_not_copied_by_the_reader(saved):
     ("content", "what"),
     [
         (b"", "an empty file"),
-        (b"\x1c\0\0\0TFL3\0\0\0\0", "a TFLite flatbuffer"),
         (b"\x93NUMPY\x01\0v\0", "a NumPy array"),
         (b"PK\x03\x04", "a ZIP archive"),
         (b"\xde\xad\xbe\xef", "an unknown format that starts with de ad be ef"),
@@ -103,7 +102,6 @@ def _archive(*names: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "what", "helps"),
     [
-        (b"\x1c\0\0\0TFL3", "a TFLite flatbuffer", "tosa-converter-for-tflite makes TOSA of it"),
         (b"<\0\0\0ET12eh00", "an ExecuTorch program", "--scales reads it beside"),
         (b"\x93NUMPY\x01\0v\0", "a NumPy array", "arrays are inputs of a graph"),
         (_archive("x.npy"), "a NumPy archive", "arrays are inputs"),
@@ -116,7 +114,6 @@ def _archive(*names: str) -> bytes:
         (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "it has weights"),
         (b'\x10\0\0\0\0\0\0\0{"a":1}', "a safetensors file", "it has weights"),
         (b"\x80\x04\x95", "a Python pickle", "it has weights"),
-        (b"\x08\x07\x12\x07pytorch", "an ONNX model", "converted to TOSA"),
         (b"\x89PNG\r\n", "an image", "arrays are inputs"),
         (b"\xff\xd8\xff\xe0", "an image", "arrays are inputs"),
     ],
@@ -143,6 +140,9 @@ def test_what_helps_with_other_files(content, what, helps):
         (b"tosa.variable @v : tensor<1xf32>", "MLIR text"),
         (b"!t = tensor<1xf32>\n#map = 1", "MLIR text"),
         (b"unknown.op\n  func.func @main() {", "MLIR text"),
+        (b"\x1c\0\0\0TFL3\0\0\0\0", "TFLite flatbuffer"),
+        (b"\x08\x07\x12\x07pytorch", "ONNX model"),
+        (b"\x08\x08\x3a\x04", "ONNX model"),
         (b'#loc = loc("x")\n' + b" " * 70000 + b"func.func", "MLIR text"),
     ],
 )

@@ -24,7 +24,7 @@ from paths import ROOT
 
 from tosajax import Builder, DType, Graph, Node, Tensor, UnsupportedError, spec
 from tosajax.graph.alike import difference
-from tosajax.io.formats import FORMATS, Asked, Format
+from tosajax.io.formats import WRITTEN, Asked, Format
 
 PAGE = ROOT / "docs" / "formats.md"
 _PLACE = re.compile(r"(?<=<!-- table -->\n).*(?=<!-- end of table -->)", re.DOTALL)
@@ -79,7 +79,7 @@ def refusal(known: Format, graph: Graph) -> str | None:
       AssertionError: another graph comes back.
     """
     try:
-        content = known.write(graph)
+        content = known.written(graph)
     except UnsupportedError as error:
         return str(error)
     back = known.read(memoryview(content.data), Asked(constants=content.outside))
@@ -109,7 +109,7 @@ def line(known: Format) -> str:
 
 
 def table() -> str:
-    return _HEAD + "".join(map(line, FORMATS)) + "\n"
+    return _HEAD + "".join(map(line, WRITTEN)) + "\n"
 
 
 def written() -> str:

@@ -20,6 +20,7 @@ FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*
 IMPORT_NAMES = {
     "ai-ml-sdk-vgf-library": "vgfpy",
     "tosa-tools": "tosa_reference_model",
+    "torch-mlir": "torch_mlir",
     "ai-edge-litert": "ai_edge_litert",
 }
 WIDE = {"int64", "uint64", "float64", "complex128"}

@@ -34,7 +34,7 @@ from tosajax.cli import (
     show,
     sweep,
 )
-from tosajax.cli._common import STDIN
+from tosajax.cli._common import STDIN, input_shape
 
 # Commands import most modules when they run, so that help and usage errors appear at once.
 _COMMANDS = (
@@ -122,12 +122,17 @@ def _examples(lines: Sequence[str]) -> str:
 def _add_model(command: argparse.ArgumentParser, help_text: str | None) -> None:
     """Adds the input of a command: a graph's file, unless its module describes another input."""
     file = (
-        "a TOSA file (.tosa, .json), MLIR (text or bytecode), SPIR-V or VGF; - for standard input"
+        "a TOSA file (.tosa, .json), MLIR (text or bytecode), SPIR-V, VGF, TFLite or ONNX; - for "
+        "standard input"
     )
     command.add_argument("model", help=help_text or file)
     if help_text is None:
         which = "which of several in the file (the only one, or main)"
         command.add_argument("--function", metavar="NAME", help=which)
+        command.add_argument(
+            "--shape", type=input_shape, action="append", default=[], metavar="NAME=1x3x224x224",
+            help="shape of an input that the file leaves open; once for each such input",
+        )  # fmt: skip
 
 
 def _fail(message: str, status: int) -> int:

@@ -153,14 +153,14 @@ def load(arguments: argparse.Namespace) -> Graph:
     """
     import tosajax
 
-    function = arguments.function
+    options = {"function": arguments.function, "shapes": dict(arguments.shape)}
     if arguments.model == STDIN:
         try:
-            graph = tosajax.load(standard_input("the model"), function=function)
+            graph = tosajax.load(standard_input("the model"), **options)
         except (tosajax.FormatError, tosajax.UnsupportedError) as error:
             raise type(error)(f"standard input: {error}") from None
     else:
-        graph = tosajax.load(arguments.model, function=function)
+        graph = tosajax.load(arguments.model, **options)
     return _with_scales(graph, arguments)
 
 
@@ -205,6 +205,18 @@ def quantization(text: str) -> tuple[float, int]:
     if not 0 < pair[0] < float("inf"):
         raise argparse.ArgumentTypeError(f"the scale {pair[0]} is not positive and finite")
     return pair
+
+
+def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Parses NAME=1x3x224x224; a name may have "=" in it."""
+    name, _, sizes = text.rpartition("=")
+    try:
+        shape = tuple(int(size) for size in sizes.split("x"))
+    except ValueError:
+        shape = ()
+    if not name or not shape or min(shape) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=1x3x224x224")
+    return name, shape
 
 
 def _with_scales(graph: Graph, arguments: argparse.Namespace) -> Graph:

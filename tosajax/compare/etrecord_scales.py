@@ -8,12 +8,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 from tosajax.compare import etrecord
-from tosajax.compare._model_files import Stored
 from tosajax.compare.etrecord import Program, Value
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Quantization, Tensor
 from tosajax.graph.locations import Trace, tensors_by_traces
 from tosajax.graph.zero_points import of_one_scale, unsigned_tensors, zero_points
+from tosajax.io.stored import Stored
 
 # The types with scales, by their ScalarType numbers in exported programs.
 _TYPES = {1: Stored(DType.INT8, is_unsigned=True), 2: Stored(DType.INT8), 3: Stored(DType.INT16)}

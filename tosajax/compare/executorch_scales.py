@@ -9,11 +9,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tosajax.compare._model_files import SKIPPED, Fields, Stored, read, same_size, table
+from tosajax.compare._model_files import read
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Quantization
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.io.schema import Blob, Scalar, Union, Vector
+from tosajax.io.stored import SKIPPED, Fields, Stored, same_size, table
 from tosajax.report import FormatError
 
 IDENTIFIER = b"ET12"

@@ -8,6 +8,7 @@ from tosajax.compare import etrecord, executorch_scales, tflite_scales
 from tosajax.compare._model_files import identifier_of
 from tosajax.compare.etrecord_scales import scales_of_etrecord
 from tosajax.graph import Graph, Quantization
+from tosajax.io.tflite.schema import IDENTIFIER
 from tosajax.report import FormatError
 
 
@@ -33,7 +34,7 @@ def scales_of_model(path: str | os.PathLike[str], graph: Graph) -> dict[str, Qua
     if etrecord.is_archive(path):
         return scales_of_etrecord(path, graph)
     identifier = identifier_of(path)
-    if identifier == tflite_scales.IDENTIFIER:
+    if identifier == IDENTIFIER:
         return tflite_scales.scales_of_tflite(path, graph)
     if identifier == executorch_scales.IDENTIFIER:
         return executorch_scales.scales_of_executorch(path, graph)

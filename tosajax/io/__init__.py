@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import mmap
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -15,7 +15,7 @@ from tosajax.arguments.types import check_type
 from tosajax.atomic import check_folder, replacing
 from tosajax.graph import Graph
 from tosajax.io import outside, sidecar, tosa_file
-from tosajax.io.formats import FORMATS, Asked, Format, of_content, of_suffix
+from tosajax.io.formats import WRITTEN, Asked, Format, of_content, of_suffix
 from tosajax.report import FormatError, UnsupportedError
 
 __all__ = ["check_path", "load", "save", "to_bytes"]
@@ -30,6 +30,8 @@ def load(
     *,
     function: str | None = None,
     constants: Mapping[int, np.ndarray] | None = None,
+    batch: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Graph:
     """Reads a graph from a file, with the scales file beside it (see `save`), or from bytes.
 
@@ -41,6 +43,9 @@ def load(
       function: the name of a function in an MLIR module, or of a graph in a SPIR-V module; by
         default the only one, or `main`.
       constants: the constants of a SPIR-V module, by id; by default read from the file beside it.
+      batch: the size of an open first dimension of the inputs of a TFLite or ONNX file, which a
+        converter may have to know. Graphs of other formats stay open; see `tosajax.bind`.
+      shapes: complete shapes of inputs of these files, by name.
 
     Raises:
       FormatError: the content is not a well-formed file of these formats, or does not match the
@@ -59,7 +64,7 @@ def load(
       >>> tosajax.io.load(data)
       Graph('main', (x: INT8[1,3]) -> (y: INT8[1,3]), 1 node)
     """
-    asked = Asked(function, constants)
+    asked = Asked(function, constants, batch, shapes)
     if isinstance(source, bytes | bytearray | memoryview):
         data = memoryview(source).cast("B")
         return of_content(data).read(data, asked)
@@ -114,7 +119,7 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     check_type("path", path, (str, os.PathLike), "a path")
     path = Path(path)
     form = check_path(path)
-    content, constants = _of_text(form.write, graph)
+    content, constants = _of_text(form.written, graph)
     if form.has_outside:
         outside.write(constants, path, content)
     with replacing(path) as file:
@@ -126,7 +131,7 @@ def check_path(path: str | os.PathLike[str]) -> Format:
     """The format that `save` writes to a path.
 
     Raises:
-      ValueError: the path's suffix is unknown.
+      ValueError: the path's suffix is unknown, or that of a format that is only read.
       FileNotFoundError: the file's folder does not exist.
 
     Example:
@@ -135,9 +140,12 @@ def check_path(path: str | os.PathLike[str]) -> Format:
       '.mlir'
     """
     form = of_suffix(Path(path).suffix)
+    wanted = ", ".join(form.suffix for form in WRITTEN)
     if form is None:
-        suffix, wanted = Path(path).suffix, ", ".join(f.suffix for f in FORMATS)
-        raise ValueError(f"{path}: suffix is {suffix!r}, expected one of {wanted}")
+        raise ValueError(f"{path}: suffix is {Path(path).suffix!r}, expected one of {wanted}")
+    if form.write is None:
+        only = f"suffix is {form.suffix!r}, which tosajax only reads"
+        raise ValueError(f"{path}: {only}, expected one of {wanted}")
     check_folder(path)
     return form
 

@@ -14,7 +14,6 @@ _CONVERT = "it has to be converted to TOSA"
 # Magic numbers of other formats: offset, bytes, description, and advice.
 _MAGICS = (
     (0, numpy.lib.format.MAGIC_PREFIX, "a NumPy array", _ARRAYS),
-    (4, b"TFL3", "a TFLite flatbuffer", "tosa-converter-for-tflite makes TOSA of it"),
     (
         *(4, b"ET1", "an ExecuTorch program"),
         "its TOSA is in what the Arm backend writes with dump_intermediate_artifacts_to, and "
@@ -26,7 +25,6 @@ _MAGICS = (
     (0, b"\xff\xd8\xff", "an image", _ARRAYS),
     (0, b"\x1f\x8b", "a gzip archive", "it has to be unpacked"),
     *((0, bytes([0x80, version]), "a Python pickle", _WEIGHTS) for version in range(2, 6)),
-    *((0, bytes([8, version, 0x12]), "an ONNX model", _CONVERT) for version in range(1, 32)),
 )
 # Other formats that are ZIP archives: a member's name, description, and advice.
 _ZIPPED = (
@@ -37,6 +35,10 @@ _ZIPPED = (
     (b"models/model.json", "a program of torch.export", _CONVERT),
     (b"model.weights.h5", "a Keras model", _CONVERT),
 )
+_TFLITE_IDENTIFIER = b"TFL3"
+# The first field of an ONNX model is its version of the IR, a small number; the tag of another
+# field of a model follows.
+_ONNX_START = re.compile(rb"\x08[\x01-\x1f][\x12\x1a\x22\x28\x32\x3a\x42\x72]")
 _SPIRV_MAGIC = 0x07230203
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The start of the first line of MLIR text that is not a comment.
@@ -85,6 +87,16 @@ def is_mlir(data: memoryview) -> bool:
     if _MLIR_START.match(first):
         return True
     return not _OTHER_TEXT.match(first) and _MLIR_FUNCTION.search(start) is not None
+
+
+def is_tflite(data: memoryview) -> bool:
+    """Whether the bytes have the file identifier of a TFLite flatbuffer."""
+    return data[4:8] == _TFLITE_IDENTIFIER
+
+
+def is_onnx(data: memoryview) -> bool:
+    """Whether the bytes start like the protobuf of an ONNX model."""
+    return _ONNX_START.match(data) is not None
 
 
 def _first_line(start: bytes) -> bytes:

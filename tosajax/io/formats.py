@@ -6,7 +6,7 @@ packages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from tosajax.graph import Graph
 from tosajax.io import detect, tosa_file
-from tosajax.report import FormatError
+from tosajax.report import FormatError, UnsupportedError
 
 
 class Asked(NamedTuple):
@@ -23,10 +23,14 @@ class Asked(NamedTuple):
     Args:
       function: the name of a function or graph in the file; None for the only one, or `main`.
       constants: the external constants of a SPIR-V module, by id.
+      batch: the size of an open first dimension of inputs, for formats whose converter wants it.
+      shapes: shapes of inputs that have open dimensions, by name, for the same formats.
     """
 
     function: str | None = None
     constants: Mapping[int, np.ndarray] | None = None
+    batch: int | None = None
+    shapes: Mapping[str, Sequence[int]] | None = None
 
 
 class Content(NamedTuple):
@@ -41,10 +45,10 @@ class Format(NamedTuple):
 
     Args:
       name: the name in `Graph.source`.
-      suffix: the suffix of the files that `save` writes.
+      suffix: the suffix of the format's files.
       is_here: function that tells whether content, or its beginning, is in the format.
       read: function that reads a graph from content.
-      write: function that writes a graph as content.
+      write: function that writes a graph as content; None for a format that is only read.
       has_outside: whether a file beside it has external constants; see `outside`.
     """
 
@@ -52,8 +56,18 @@ class Format(NamedTuple):
     suffix: str
     is_here: Callable[[memoryview], bool]
     read: Callable[[memoryview, Asked], Graph]
-    write: Callable[[Graph], Content]
+    write: Callable[[Graph], Content] | None = None
     has_outside: bool = False
+
+    def written(self, graph: Graph) -> Content:
+        """A graph as content.
+
+        Raises:
+          UnsupportedError: the format is only read, or cannot express the graph.
+        """
+        if self.write is None:
+            raise UnsupportedError(f"tosajax does not write a {self.name}")
+        return self.write(graph)
 
 
 def _read_flatbuffer(data: memoryview, asked: Asked) -> Graph:
@@ -120,6 +134,18 @@ def _write_vgf(graph: Graph) -> Content:
     return Content(vgf.to_bytes(graph))
 
 
+def _read_tflite(data: memoryview, asked: Asked) -> Graph:
+    from tosajax.io import tflite
+
+    return _only(tflite.read(data, asked.batch, asked.shapes), asked)
+
+
+def _read_onnx(data: memoryview, asked: Asked) -> Graph:
+    from tosajax.io import onnx
+
+    return _only(onnx.read(data, asked.batch, asked.shapes), asked)
+
+
 def _only(graph: Graph, asked: Asked) -> Graph:
     """Returns the graph of a file with one graph.
 
@@ -142,7 +168,10 @@ FORMATS = (
     Format("VGF", ".vgf", detect.is_vgf, _read_vgf, _write_vgf),
     Format("TOSA JSON", ".json", detect.is_json, _read_json, _write_json),
     Format("MLIR text", ".mlir", detect.is_mlir, _read_mlir, _write_mlir),
+    Format("TFLite flatbuffer", ".tflite", detect.is_tflite, _read_tflite),
+    Format("ONNX model", ".onnx", detect.is_onnx, _read_onnx),
 )
+WRITTEN = tuple(form for form in FORMATS if form.write is not None)
 
 
 def of_content(data: memoryview) -> Format:

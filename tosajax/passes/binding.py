@@ -34,7 +34,7 @@ def bind(
       shapes: complete shapes of inputs, by name, for inputs with other open dimensions.
 
     Raises:
-      ValueError: an input's shape stays open, or contradicts the graph.
+      ValueError: an input's shape stays open, or contradicts the graph, or is of no input.
       TosaError: a shape does not follow from the inputs.
 
     Example:
@@ -46,6 +46,7 @@ def bind(
     """
     check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
     batch = None if batch is None else count("batch", batch)
+    _check_shapes(graph, shapes or {})
     if not graph.is_dynamic:
         return graph
     check_form(graph)
@@ -118,6 +119,16 @@ def _with_bound_graphs(
     return dataclasses.replace(node, attributes=attributes)
 
 
+def _check_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> None:
+    for name, shape in shapes.items():
+        if name not in graph.inputs:
+            listed = ", ".join(map(repr, graph.inputs)) or "none"
+            raise ValueError(f"shapes names {name!r}; inputs of the graph: {listed}")
+        tensor = graph.tensors[name]
+        if not shape_fits(tuple(shape), tensor.shape):
+            raise ValueError(f"input {name!r} is {tensor}, it cannot have shape {tuple(shape)}")
+
+
 def _bound_input(tensor: Tensor, batch: int | None, shapes: Mapping[str, Sequence[int]]) -> Tensor:
     declared = tensor.shape
     shape = tuple(shapes[tensor.name]) if tensor.name in shapes else declared
@@ -125,8 +136,6 @@ def _bound_input(tensor: Tensor, batch: int | None, shapes: Mapping[str, Sequenc
         shape = (batch, *shape[1:])
     if shape is None or DYNAMIC in shape:
         raise ValueError(f"input {tensor.name!r} is {tensor}: give batch= or shapes=")
-    if not shape_fits(shape, declared):
-        raise ValueError(f"input {tensor.name!r} is {tensor}, it cannot have shape {shape}")
     return dataclasses.replace(tensor, shape=shape)
 
 
