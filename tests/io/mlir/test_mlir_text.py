@@ -478,6 +478,33 @@ def test_every_operator_has_the_name_of_its_operation():
 
 
 @pytest.mark.parametrize(
+    "constant",
+    [
+        "arith.constant dense<[1.5, -2.0]> : !t",
+        'arith.constant {place = "a"} dense<[1.5, -2.0]> : !t',
+        '"arith.constant"() <{value = dense<[1.5, -2.0]> : !t}> : () -> !t',
+        '"arith.constant"() {value = dense<"0x0000C03F000000C0"> : !t} : () -> !t',
+    ],
+)
+def test_constant_tensors_of_another_dialect(constant):
+    """As torch-mlir leaves them."""
+    graph = _read(
+        f"%c = {constant}\n%r = tosa.add %a, %c : (!t, !t) -> !t\nreturn %r : !t", results="!t"
+    )
+    assert [node.op for node in graph.nodes] == ["CONST", "ADD"]
+    assert graph.tensors["c"].values.tolist() == [1.5, -2]
+    assert [rewrite.done for rewrite in graph.source.rewrites] == ["CONST of arith.constant"]
+
+
+def test_constants_of_another_dialect_that_are_no_tensors():
+    for text in ("arith.constant 1 : index", "arith.constant true", "arith.constant 1.5 : f32"):
+        with pytest.raises(UnsupportedError, match="arith.constant is not of the TOSA dialect"):
+            _read(f"%c = {text}")
+    with pytest.raises(FormatError, match="the constant has no values"):
+        _read('%c = "arith.constant"() : () -> !t\n%r = tosa.add %a, %c : (!t, !t) -> !t')
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
         ("arith.addf", '"arith.addf"(%a, %a) : (!t, !t) -> !t'),

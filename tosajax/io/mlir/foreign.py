@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ from tosajax.io.mlir.tree import Operation, Region
 from tosajax.report import UnsupportedError
 
 _OWN = ("tosa.", "func.return")
+CONSTANT = "arith.constant"  # of another dialect, and of a tensor as good as TOSA's own
 _MOST_NAMED = 8
 _CONVERT = "convert it to TOSA first"
 _HELP = {
@@ -42,6 +44,20 @@ def check(body: Region, locations: Locations) -> None:
     raise UnsupportedError(f"{first.title}: {message(first.name, at)}{more}")
 
 
+def is_constant(operation: Operation) -> bool:
+    """Whether an operation of another dialect is a constant tensor, which converters leave."""
+    kinds = [value.type.startswith("tensor<") for value in operation.results]
+    return operation.name == CONSTANT and kinds == [True]
+
+
+def as_own(operation: Operation, attribute: str) -> Operation:
+    """A constant as the TOSA dialect has it, with its values in this attribute."""
+    if not is_constant(operation):
+        return operation
+    attributes = {attribute: operation.attributes.get("value")}
+    return dataclasses.replace(operation, name="tosa.const", attributes=attributes)
+
+
 def message(name: str, at: str = "") -> str:
     """The error message about an operation of another dialect; `at` is its location, or ""."""
     helps = _HELP.get(name.partition(".")[0])
@@ -51,6 +67,8 @@ def message(name: str, at: str = "") -> str:
 def _foreign(body: Region) -> Iterator[Operation]:
     """Yields the operations of other dialects, without operations in their regions."""
     for operation in body.operations:
+        if is_constant(operation):
+            continue
         if not operation.name.startswith(_OWN):
             yield operation
         else:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tosajax.graph import DYNAMIC, Quantization, Rewrite
-from tosajax.io.mlir import apply_scale
+from tosajax.io.mlir import apply_scale, foreign
 from tosajax.io.mlir.literals import Literals, format_of, with_sign_of
 from tosajax.io.mlir.locations import Location, Locations
 from tosajax.io.mlir.names import Names
@@ -21,7 +21,7 @@ from tosajax.io.mlir.tree import Literal, Operation, Region, Type, Value
 from tosajax.io.mlir.types import TensorType, tensor_type
 from tosajax.report import FormatError, UnsupportedError
 
-_CONSTANTS = ("tosa.const", "tosa.const_shape")
+_CONSTANTS = ("tosa.const", "tosa.const_shape", foreign.CONSTANT)
 _VALUES = ("values", "value")  # the attribute of a constant, in 1.0 and before
 _GRAPHS = {
     "tosa.cond_if": ("then_graph", "else_graph"),
@@ -337,7 +337,10 @@ class Scope:
         values = self._values(operation)
         name = self._define(value, names[0] if names else "", operation.name, values)
         self.constants[value] = operation
-        self._emit(Made(operation, (), (name,), location.text))
+        own = foreign.as_own(operation, _VALUES[self.reading.dialect.is_old])
+        self._emit(Made(own, (), (name,), location.text))
+        if own is not operation:
+            self._note(f"CONST of {operation.name}")
 
     def _values(self, operation: Operation) -> np.ndarray:
         literals = [operation.attributes[n] for n in _VALUES if n in operation.attributes]

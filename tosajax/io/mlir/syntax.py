@@ -142,6 +142,8 @@ class _Forms:
         Raises:
           UnsupportedError: the operation is not in the TOSA dialect.
         """
+        if name == foreign.CONSTANT:
+            return self._foreign_constant(parser)
         dialect, _, operation = name.partition(".")
         if dialect != _DIALECT:
             line = self._text.count("\n", 0, parser.pos) + 1
@@ -209,6 +211,14 @@ class _Forms:
         return parser.parse_attribute() if word is None else _word(word)
 
     # Operations with special forms.
+
+    def _foreign_constant(self, parser: Parser) -> _Parts:
+        """Parses `{name = value} value : type`; the type is part of a dense value."""
+        attributes = self._dictionary(parser)
+        attributes["value"] = value = parser.parse_attribute()
+        kind = parser.parse_type() if parser.parse_optional_punctuation(":") else None
+        kind = kind or getattr(value, "type", None)
+        return {"attributes": attributes, "result_types": [kind]}
 
     def _variable(self, parser: Parser) -> _Parts:
         """Parses `@name = value` or `@name : type`."""
