@@ -41,7 +41,7 @@ from tosajax.quant.ranges.observers import (
     percentile_qparams,
     tail,
 )
-from tosajax.quant.ranges.on_grid import scales_of_integers
+from tosajax.quant.ranges.on_grid import qparams_of_ends, scales_of_integers
 from tosajax.quant.sampling import sample_tables
 from tosajax.quant.spec import QSpec
 from tosajax.quant.storages import Grid
@@ -310,8 +310,10 @@ def weight_qparams(
 
     scale, zero_point = jax.vmap(observe)(channels)
     integers = model.plan.scaled[name].integers
-    if integers is not None and bits is None:
+    if integers is not None and bits is None and spec.symmetric:
         scale = scales_of_integers(channels, integers, scale)
+    elif integers is not None and bits is None:
+        scale, zero_point = qparams_of_ends(channels, integers, scale, zero_point)
     # Channels of 0 alone have no scale: they get one that suits the others.
     is_used = (jnp.abs(channels) >= NOTHING).any(1)
     scale = jnp.where(is_used | ~is_used.any(), scale, jnp.where(is_used, scale, 0).max())

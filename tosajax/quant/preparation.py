@@ -24,6 +24,7 @@ from tosajax.quant.graphs.simplify import Simple, simplified
 from tosajax.quant.model.plan import NormedConv, Options, Plan, State
 from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.ranges.observers import fixed
+from tosajax.quant.ranges.on_grid import ends_around_zero
 from tosajax.quant.spec import QSpec, Rule, check_rules, rule
 from tosajax.report import UnsupportedError
 from tosajax.rewrite.variables import variables_to_states
@@ -161,6 +162,7 @@ def prepare(
     simplification = simplified(for_one_example(graph))
     simple, folded, fake_quants = simplification
     known = [_known(name, own) for name, own in fake_quants.items()]
+    known += _known_weights(simple)
     options = dataclasses.replace(options, rules=(*known, *rules))
     copied = as_converted(simple, options)
     check_rules(rules, graph, copied)
@@ -205,6 +207,23 @@ def _known(name: str, own: FakeQuant) -> Rule:
         observer=fixed(own.scale, own.zero_point),
     )
     return rule(f"^{re.escape(name)}$", act=spec)
+
+
+def _known_weights(graph: Graph) -> list[Rule]:
+    """The rules of weights that are integers of 8 bits with a zero point, and not without one."""
+    nodes = [
+        node
+        for node in all_nodes(graph)
+        if node.op == "MATMUL" or spec.OPERATORS[node.op].chapter == "conv"
+    ]
+    tensors = all_tensors(graph)
+    weights = {node.inputs[1]: tensors[node.inputs[1]].values for node in nodes}
+    asymmetric = QSpec("i8", symmetric=False)
+    return [
+        rule(f"^{re.escape(name)}$", weight=asymmetric)
+        for name, values in weights.items()
+        if values is not None and ends_around_zero(values) is not None
+    ]
 
 
 def _check(graph: Graph, rules: Sequence[Rule]) -> None:

@@ -16,7 +16,7 @@ import tosajax
 from tosajax import Builder, DType, quant
 from tosajax.quant.graphs.fake_quants import FakeQuant
 from tosajax.quant.graphs.simplify import simplified
-from tosajax.quant.ranges.on_grid import largest_integers
+from tosajax.quant.ranges.on_grid import ends_around_zero, largest_integers
 
 S = np.float32(0.05)
 
@@ -42,6 +42,21 @@ def rounded(x: Any) -> Any:
 
 def limited(x: Any, low: float = -128, high: float = 127) -> Any:
     return jnp.clip(jnp.round(x / S), low, high)
+
+
+def nearer(x: Any, half: float = 0.5, tie: float = 0.5) -> Any:
+    """The nearer of floor and ceil, as torch-mlir writes a rounding."""
+    floor = jnp.floor(x)
+    fraction, is_even = x - floor, floor == jnp.floor(floor * 0.5) * 2
+    return jnp.where((half > fraction) | ((fraction == tie) & is_even), floor, jnp.ceil(x))
+
+
+def either(x: Any, below: Any, above: Any) -> Any:
+    return jnp.where(x - jnp.floor(x) < 0.5, below, above)
+
+
+def on_grid(x: Any, **options: float) -> Any:
+    return jnp.clip(nearer(x / S, **options) + 3, -128, 127)
 
 
 FORMS: dict[str, tuple[Form, int, int]] = {
@@ -70,6 +85,24 @@ FORMS: dict[str, tuple[Form, int, int]] = {
     "straight through": (lambda x: x + stop_gradient(limited(x) * S - x), -128, 127),
     "otherwise": (lambda x: stop_gradient(limited(x) * S) + x - stop_gradient(x), -128, 127),
     "rounding alone": (lambda x: jnp.clip(rounded(x / S), -128, 127) * S, -128, 127),
+    "nearer": (lambda x: (on_grid(x) - 3) * S, -131, 124),
+    "nearer, as int8": (
+        lambda x: (on_grid(x).astype(jnp.int8).astype(jnp.int32) - 3).astype(jnp.float32) * S,
+        -131,
+        124,
+    ),
+    "nearer, ties up": (
+        lambda x: (
+            jnp.clip(
+                either(x / S, jnp.floor(x / S), jnp.ceil(x / S)),
+                -128,
+                127,
+            )
+            * S
+        ),
+        -128,
+        127,
+    ),
     "learned step": (lambda x: rounded(jnp.clip(x / S, -128, 127)) * S, -128, 127),
 }
 
@@ -128,6 +161,17 @@ OTHERS: dict[str, Form] = {
     "a gap above 0": lambda x: jnp.clip(split(jnp.round(x / S), 1, 0), -128, 127) * S,
     "a gap below 0": lambda x: jnp.clip(split(jnp.round(x / S), 0, -1), -128, 127) * S,
     "a truncation": lambda x: jnp.clip(x / S, -127, 127).astype(jnp.int8).astype(jnp.float32) * S,
+    "nearer to a quarter": lambda x: (on_grid(x, half=0.25) - 3) * S,
+    "ties at a quarter": lambda x: (on_grid(x, tie=0.25) - 3) * S,
+    "the farther": lambda x: (
+        jnp.clip(either(x / S, jnp.ceil(x / S), jnp.floor(x / S)), -128, 127) * S
+    ),
+    "a fraction of another": lambda x: (
+        jnp.clip(either(x, jnp.floor(x / S), jnp.ceil(x / S)), -128, 127) * S
+    ),
+    "a ceil of another": lambda x: (
+        jnp.clip(either(x / S, jnp.floor(x / S), jnp.ceil(x)), -128, 127) * S
+    ),
     "floor alone": lambda x: jnp.clip(jnp.floor(x / S), -128, 127) * S,
 }
 
@@ -143,7 +187,7 @@ def test_a_tensor_of_two_grids_has_the_first():
         return limited(y) * S, jnp.clip(jnp.round(y / (2 * S)), -128, 127) * (2 * S)
 
     simple = simplified(tosajax.export(fn, X))
-    assert [grid.scale for grid in simple.fake_quants.values()] == [pytest.approx(0.05)]
+    assert {grid.scale for grid in simple.fake_quants.values()} == {S}
     assert "CAST" in {node.op for node in simple.graph.nodes}
 
 
@@ -153,8 +197,37 @@ def test_equal_grids_of_one_tensor():
         return (limited(y) * S)[:, ::-1], limited(y) * S
 
     simple = simplified(tosajax.export(fn, X))
-    assert len(simple.fake_quants) == 1
+    assert len(set(simple.fake_quants.values())) == 1
     assert "CAST" not in {node.op for node in simple.graph.nodes}
+
+
+def test_the_ends_of_integers_stay_in_the_floats():
+    """A converter leaves out the ReLU before integers whose least is 0."""
+
+    def fn(x: Any) -> Any:
+        y = limited(x @ W[0], 0, 255) * S
+        return (limited(jnp.clip(y, 1, 2), 0, 255) * S)[:, ::-1], y @ np.eye(8, dtype=np.float32)
+
+    model = quant.prepare(fn, example_args=(X[:1],))
+    (limits,) = [node for node in model.float_graph.nodes if node.op == "CLAMP"][:1]
+    assert limits.attributes["min_val"] == 0
+    np.testing.assert_allclose(limits.attributes["max_val"], 255 * S, rtol=1e-6)
+    params = quant.calibrate(model, [X])
+    floats = model.apply(params, X, mode="float")
+    for y, wanted in zip(floats, fn(X), strict=True):
+        np.testing.assert_allclose(y, wanted, atol=0.51 * S)
+    frozen = model.freeze(params)
+    assert [node.op for node in frozen.nodes].count("CLAMP") == 1  # that of 1 and 2
+    assert quant.check_bit_exact(model, params, X, against=("frozen",))
+
+
+def test_a_limit_within_the_ends_is_the_only_one():
+    def fn(x: Any) -> Any:
+        return (limited(jnp.clip(jnp.tanh(x), 0, 1), 0, 255) * S)[:, ::-1]
+
+    simple = simplified(tosajax.export(fn, X))
+    assert [node.op for node in simple.graph.nodes].count("CLAMP") == 1
+    assert {grid.high for grid in simple.fake_quants.values()} == {255}
 
 
 # Networks.
@@ -249,6 +322,66 @@ def test_weights_that_are_on_no_grid():
     assert largest_integers(np.zeros((2, 3)), (0,), 127) is None
 
 
+def bytes_around(zero_point: int, *shape: int, least: int = 1, most: int = 255) -> np.ndarray:
+    """Weights of unsigned bytes, of any scale."""
+    integers = np.random.default_rng(zero_point).integers(least, most + 1, shape)
+    integers.reshape(-1)[:2] = least, most
+    return (integers - zero_point).astype(np.float32) * np.float32(0.0123)
+
+
+def test_ends_of_weights_with_a_zero_point():
+    for zero_point in (0, 52, 122, 204, 255):
+        found = ends_around_zero(bytes_around(zero_point, 4, 5))
+        assert found == (min(1 - zero_point, 0), 255 - zero_point), zero_point
+    assert ends_around_zero(-bytes_around(52, 4, 5)) == (52 - 255, 51)
+    assert ends_around_zero(bytes_around(100, 4, 5, least=0)) == (-100, 155)
+    # One more integer than 8 bits have; what INT8 holds without a zero point; no grid; too few.
+    assert ends_around_zero(bytes_around(100, 4, 5, least=-1)) is None
+    assert ends_around_zero(bytes_around(128, 4, 5)) is None
+    assert ends_around_zero(drawn(4, 5)) is None
+    assert ends_around_zero(bytes_around(52, 3, 5)) is None
+    assert ends_around_zero(np.zeros((4, 5), np.float32)) is None
+
+
+def test_weights_with_a_zero_point_keep_their_integers():
+    weight = bytes_around(52, 8, 8)
+
+    def fn(x: Any) -> Any:
+        return fake(fake(x, 0.02) @ weight, 0.25)
+
+    model = quant.prepare(fn, example_args=(X[:1],))
+    params = quant.calibrate(model, [X])
+    (name,) = model.weights
+    qparams = params["qparams"][name]
+    np.testing.assert_allclose(qparams.scale, 0.0123, rtol=1e-5)
+    assert float(qparams.zero_point.reshape(())) == -128 + 51
+    frozen = model.freeze(params)
+    integers = np.asarray(frozen.tensors[name].values, np.int64) + 128 - 51
+    wanted = np.rint(weight / 0.0123).T.reshape(integers.shape)
+    np.testing.assert_array_equal(integers, wanted)
+    assert quant.check_bit_exact(model, params, X, against="frozen")
+    (y,) = model.apply(params, X)
+    assert (np.rint(np.asarray(y) / 0.25) == np.rint(np.asarray(fn(X)) / 0.25)).mean() > 0.99
+
+
+def test_weights_with_a_zero_point_that_change_have_a_range_of_their_own():
+    model = quant.prepare(lambda x: x @ bytes_around(52, 8, 8), example_args=(X[:1],))
+    (name,) = model.weights
+    values = {name: quant.initial_values(model)[name] + 0.1 * drawn(8, 1, 1, 8)}
+    qparams = quant.calibrate(model, [X], values=values)["qparams"][name]
+    ends = [float(end(np.asarray(values[name]))) for end in (np.min, np.max)]
+    np.testing.assert_allclose(qparams.scale, (ends[1] - ends[0]) / 255, rtol=1e-3)
+
+
+def test_a_rule_of_the_user_has_no_zero_point():
+    """As for a target without one."""
+    rules = [quant.rule(".*", weight=quant.QSpec(per_channel=True, narrow_range=True))]
+    model = quant.prepare(lambda x: x @ bytes_around(52, 8, 8), rules, example_args=(X[:1],))
+    (name,) = model.weights
+    assert model.specs[name].symmetric
+    assert model.specs[name].per_channel
+
+
 def test_weights_that_are_trained_off_their_grid_use_the_whole_range():
     x = drawn(64, 8)
     model = quant.prepare(lambda x: x @ fake(W[0], 0.02, low=-64, high=64), example_args=(x[:1],))
@@ -296,7 +429,8 @@ def test_copies_before_it_do_not_hide_it():
     ends: Any = {"min_val": np.float32(-128), "max_val": np.float32(127)}
     z = b.op("MUL", b.op("CLAMP", rounded, **ends), numbers[1], shift)
     simple = simplified(b.graph([b.op("EXP", z)]))
-    assert list(simple.fake_quants) == ["y"]
+    assert "y" in simple.fake_quants
+    assert len(set(simple.fake_quants.values())) == 1
 
 
 def test_a_fixed_scale_is_positive():

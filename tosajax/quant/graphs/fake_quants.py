@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node
+from tosajax.spec import NanMode
 
 _ENDS = ("min_val", "max_val")
 _NEAR = 2.0**-16  # relative; products and quotients in float32 are nearer
@@ -62,29 +63,28 @@ def without_fake_quants(graph: Graph) -> tuple[Graph, dict[str, FakeQuant]]:
     """The graph without fake quantization of computed tensors and inputs, and what it was.
 
     s * clamp(round(x / s)), with a zero point that is added before the clamp and subtracted after
-    it, with the clamp before the rounding, and with floor(x / s + 1/2); also where x + (y - x), as
-    straight-through code has it, is the rounded y. A tensor that is rounded in two ways keeps the
-    nodes of the second.
+    it, with the clamp before the rounding, and with floor(x / s + 1/2), or the nearer of
+    floor(x / s) and ceil(x / s); also where x + (y - x), as straight-through code has it, is the
+    rounded y. A CLAMP at the ends of the integers is left of it. A tensor that is rounded in two
+    ways keeps the nodes of the second.
 
     Args:
       graph: one part, of FP32, whose results of constants alone have been computed.
 
     Returns:
       The graph, whose nodes may include some that nothing reads, and the tensors that were rounded,
-      by name.
+      by name, with the tensors that they are made of by what keeps scales.
     """
     matcher = _Matcher(graph)
-    rounded, by_source, equal = dict[str, FakeQuant](), dict[str, FakeQuant](), dict[str, str]()
+    rounded, equal = dict[str, FakeQuant](), dict[str, str]()
     nodes = []
     for node in graph.ordered_nodes():
         match = matcher.match(node)
-        if (
-            match is not None
-            and by_source.setdefault(matcher.source(match.x), match.own) == match.own
-        ):
-            node = Node("IDENTITY", (match.x,), node.outputs, location=node.location)
-            equal[node.outputs[0]] = match.x
-            rounded[match.x] = match.own
+        source = "" if match is None else matcher.source(match.x)
+        if match is not None and rounded.setdefault(source, match.own) == match.own:
+            node = matcher.limit(match, node)
+            rounded[node.outputs[0]] = match.own
+            equal[node.outputs[0]] = node.inputs[0]
         elif (y := matcher.straight_through(node)) in equal:
             node = Node("IDENTITY", (equal[str(y)],), node.outputs, location=node.location)
         nodes.append(node)
@@ -95,6 +95,23 @@ def source_of(graph: Graph, name: str) -> str:
     """The tensor that another is made of by operators that keep its scale."""
     producers = {output: node for node in graph.nodes for output in node.outputs}
     return _source(producers, name)
+
+
+def _integers(scale: float, low: float, high: float) -> FakeQuant | None:
+    """The integers from `low` to `high`, where INT8 or INT16 has them."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    own = FakeQuant(scale, round(low), round(high))
+    distance = max(abs(low - own.low), abs(high - own.high))
+    is_whole = distance < _NEAR * max(abs(own.low), abs(own.high))
+    return own if is_whole and own.is_known else None
+
+
+def _is_within(clamp: Node, ends: Sequence[np.float32]) -> bool:
+    """Whether a CLAMP leaves nothing beyond the ends of integers, but for the rounding of reals."""
+    low, high = (float(clamp.attributes[end]) for end in _ENDS)
+    room = _NEAR * float(ends[1] - ends[0])
+    return low >= ends[0] - room and high <= ends[1] + room
 
 
 def _source(producers: Mapping[str, Node], name: str) -> str:
@@ -185,23 +202,32 @@ class _Matcher:
                 return inner.inputs[inner.inputs[0] == x]
         return None
 
+    def limit(self, match: _Match, node: Node) -> Node:
+        """What is left of fake quantization: the ends of its integers, which may be a function.
+
+        A converter leaves out the ReLU before integers whose least is 0. An input has these ends as
+        its type.
+        """
+        x, own = match
+        before = self._producers.get(x)
+        ends = tuple(np.float32(end * own.scale) for end in (own.low, own.high))
+        if before is None or (before.op == "CLAMP" and _is_within(before, ends)):
+            return Node("IDENTITY", (x,), node.outputs, location=node.location)
+        attributes = dict(zip(_ENDS, ends, strict=True)) | {"nan_mode": NanMode.PROPAGATE}
+        return Node("CLAMP", (x,), node.outputs, attributes, node.location)
+
     def source(self, name: str) -> str:
         """See `source_of`."""
         return _source(self._producers, name)
 
     def _of(self, x: str, scale: float, chain: _Chain) -> _Match | None:
         """What a chain makes of a tensor, where INT8 or INT16 has it."""
-        low, high = chain.low, chain.high
+        own = _integers(scale, chain.low, chain.high)
         before = self._producers.get(x)
-        if before is not None and before.op == "CLAMP":  # of real values
+        if own is None and before is not None and before.op == "CLAMP":  # of real values
             least, most = (float(before.attributes[end]) / scale for end in _ENDS)
-            low, high = max(low, least), min(high, most)
-        if not (math.isfinite(low) and math.isfinite(high)):
-            return None
-        own = FakeQuant(scale, round(low), round(high))
-        distance = max(abs(low - own.low), abs(high - own.high))
-        is_whole = distance < _NEAR * max(abs(own.low), abs(own.high))
-        return _Match(x, own) if is_whole and own.is_known else None
+            own = _integers(scale, max(chain.low, least), min(chain.high, most))
+        return None if own is None else _Match(x, own)
 
     def _step(self, node: Node) -> _Step | None:
         """What a node of a chain does to numbers; None of other nodes."""
@@ -260,9 +286,54 @@ class _Matcher:
             if types[0] is DType.FP32 and types[1].is_integer:
                 low, high = float(types[1].minimum), float(types[1].maximum)
                 return _Step(node.inputs[0], low=low, high=high, rounds=True)
+            if all(own.is_integer for own in types) and types[0].bits <= types[1].bits:
+                return _Step(node.inputs[0])
         if node.op == "SELECT" and self._is_rounded_below_limit(node):
             return _Step(node.inputs[2], rounds=True)
+        if node.op == "SELECT" and (x := self._nearest(node)) is not None:
+            return _Step(x, rounds=True)
         return None
+
+    def _nearest(self, node: Node) -> str | None:
+        """The x of a SELECT of floor(x) or ceil(x), whichever is nearer; ties may go to either."""
+        condition, *arms = [self._producers.get(name) for name in node.inputs]
+        if [arm and arm.op for arm in arms] != ["FLOOR", "CEIL"] or condition is None:
+            return None
+        floor, ceil = (arm for arm in arms if arm)
+        x = floor.inputs[0]
+        fraction = ("SUB", (x, floor.outputs[0]))
+        is_nearer = self._is_below_half(condition, fraction) or (
+            condition.op == "LOGICAL_OR"
+            and any(
+                self._is_below_half(below, fraction) and self._is_tie(tie, fraction)
+                for below, tie in self._both_orders(condition)
+            )
+        )
+        return x if is_nearer and ceil.inputs[0] == x else None
+
+    def _both_orders(self, node: Node) -> list[tuple[Node | None, Node | None]]:
+        a, b = (self._producers.get(name) for name in node.inputs[:2])
+        return [(a, b), (b, a)]
+
+    def _is_below_half(self, node: Node | None, fraction: tuple[str, tuple[str, ...]]) -> bool:
+        """Whether a node tells that a fraction is less than 1/2, or at most."""
+        if node is None or node.op not in ("GREATER", "GREATER_EQUAL"):
+            return False
+        return self._number(node.inputs[0]) == 0.5 and self._is(node.inputs[1], fraction)
+
+    def _is_tie(self, node: Node | None, fraction: tuple[str, tuple[str, ...]]) -> bool:
+        """Whether a node tells that a fraction is 1/2, and maybe more."""
+        if node is None:
+            return False
+        if node.op == "LOGICAL_AND":
+            return any(self._is_tie(part, fraction) for part, _ in self._both_orders(node))
+        pairs = (node.inputs[:2], node.inputs[1::-1]) if node.op == "EQUAL" else ()
+        return any(self._number(half) == 0.5 and self._is(x, fraction) for x, half in pairs)
+
+    def _is(self, name: str, wanted: tuple[str, tuple[str, ...]]) -> bool:
+        """Whether a tensor is the result of an operator of some tensors."""
+        node = self._producers.get(name)
+        return node is not None and (node.op, tuple(node.inputs[:2])) == wanted
 
     def _is_rounded_below_limit(self, node: Node) -> bool:
         """Whether a SELECT takes a rounded number, or the number where CAST would saturate."""

@@ -162,7 +162,8 @@ def simplified(graph: Graph) -> Simple:
         return part
 
     graph = fold(in_parts(graph, without_batch_norms))
-    graph = in_parts(fold(in_parts(graph, with_early_clamps)), _without_unused_tensors)
+    graph = fold(in_parts(graph, lambda part: _without_identities(with_early_clamps(part))))
+    graph = in_parts(graph, _without_unused_tensors)
     renamed = tuple(f._replace(output=names.get(f.output, f.output)) for f in folded)
     own_names = {names.get(name, name): each for name, each in rounded.items()}
     return Simple(graph, renamed, _of_sources(graph, own_names))
@@ -183,12 +184,16 @@ def _with_facts(
 
 
 def _of_sources(graph: Graph, rounded: Mapping[str, FakeQuant]) -> dict[str, FakeQuant]:
-    """By the tensors that have the scales: what is only moved has that of its source."""
+    """By the tensors that have the scales: what is only moved has that of its source.
+
+    A CLAMP may be the end of a function, which has the scale then, or of an accumulator.
+    """
     return {
-        source_of(part, name): rounded[name]
+        each: rounded[name]
         for part in graph.walk()
         for name in part.tensors
         if name in rounded
+        for each in (source_of(part, name), name)
     }
 
 

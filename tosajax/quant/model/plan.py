@@ -38,7 +38,7 @@ class Scaled:
         no mask reaches it.
       relevance: the part of its values that its range must hold; None where that is all.
       integers: the largest integer of each channel of a constant whose values are integers times a
-        scale; None of others.
+        scale, or the ends of all of them, see `on_grid.known_integers`; None of others.
     """
 
     spec: QSpec

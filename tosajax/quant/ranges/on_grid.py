@@ -19,22 +19,28 @@ _MOST = 127  # the largest integer that is looked for
 _STILL = 0.25  # of weights that may have been trained
 _SOME = 4  # channels that are looked at before all
 _FEW = 8  # the weights of a channel that are looked at before all
+_LEAST = 16  # weights that are on no grid by chance
 
 
 def known_integers(
     values: np.ndarray | None, spec: QSpec, axes: Sequence[int]
 ) -> tuple[int, ...] | None:
-    """The `largest_integers` of weights, where a specification leaves their scale open.
+    """The integers of weights, where a specification leaves their scale open.
 
     Args:
       values: the weights; None of a computed tensor.
       spec: their specification.
       axes: the axes of their channels.
+
+    Returns:
+      The `largest_integers`; with a zero point, the `ends_around_zero`.
     """
     is_open = not spec.learned_bits and not spec.observer.is_fixed
-    if values is None or not is_open or not (spec.storage.is_integer and spec.symmetric):
+    if values is None or not is_open or not spec.storage.is_integer:
         return None
     bits = spec.bits or spec.storage.dtype.bits
+    if not spec.symmetric:
+        return ends_around_zero(values) if bits == 8 else None
     return largest_integers(values, axes, min(2 ** (bits - 1) - 1, _MOST))
 
 
@@ -57,6 +63,43 @@ def largest_integers(values: np.ndarray, axes: Sequence[int], most: int) -> tupl
         return None
     found = _largest_integers(rows, most)
     return None if found is None else tuple(int(count) for count in found)
+
+
+def ends_around_zero(values: np.ndarray) -> tuple[int, int] | None:
+    """The least and the largest integer of weights that 8 bits hold with a zero point alone.
+
+    Args:
+      values: the weights, each an integer times one scale for all.
+    """
+    largest = float(np.abs(values).max(initial=0))
+    if values.size < _LEAST or not largest:
+        return None
+    unit = values.reshape(-1).astype(np.float64) / largest
+    counts = np.arange(_MOST + 1, 2 * _MOST + 2)
+    counts = counts[_are_whole(counts[:, None] * unit[:_FEW])]
+    for count in counts.tolist():
+        if _are_whole(unit * count):
+            low, high = (round(end * count) for end in (unit.min(initial=0), unit.max(initial=0)))
+            return (low, high) if high - low <= 2 * _MOST + 1 else None
+    return None
+
+
+def qparams_of_ends(
+    values: jax.Array, ends: Sequence[int], scale: jax.Array, zero_point: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The scale and the zero point with which weights are integers still, of known ends.
+
+    Args:
+      values: the weights, which may have been trained.
+      ends: from `ends_around_zero`.
+      scale: where they are on no such grid any more.
+      zero_point: the same.
+    """
+    low, high = ends
+    own = (values.max(initial=0) - values.min(initial=0)) / (high - low)
+    steps = values / own
+    is_whole = (jnp.abs(steps - jnp.round(steps)) < _STILL).all()
+    return jnp.where(is_whole, own, scale), jnp.where(is_whole, -_MOST - 1 - low, zero_point)
 
 
 def scales_of_integers(rows: jax.Array, integers: Sequence[int], scales: jax.Array) -> jax.Array:
