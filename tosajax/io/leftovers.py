@@ -22,6 +22,10 @@ class Found(NamedTuple):
     place: str
 
 
+# Operations that only hold a value for others.
+_HOLDERS = rb"(?!no_value|pseudo_|constant)"
+
+
 def left_over(text: bytes, dialect: str) -> Found | None:
     """The first operation of a converter's own dialect; None if there is none.
 
@@ -29,7 +33,7 @@ def left_over(text: bytes, dialect: str) -> Found | None:
       text: MLIR text with locations, one operation on a line.
       dialect: the name of the dialect.
     """
-    return _found(text, rb'= "?%s\.([\w.]+)"?[ (].*' % dialect.encode())
+    return _found(text, rb'= "?%s\.%s([\w.]+)"?[ (].*' % (dialect.encode(), _HOLDERS))
 
 
 def of_int64(text: bytes) -> Found | None:

@@ -43,14 +43,17 @@ def _with_own_outputs(graph: Graph, taken: set[str]) -> Graph:
     """The graph with outputs that are neither inputs nor equal."""
     tensors, nodes = dict(graph.tensors), list(graph.nodes)
     outputs: list[str] = []
+    taken, ends = {*tensors, *taken}, {*graph.inputs}
     for name in graph.outputs:
-        if name in outputs or name in graph.inputs:
-            copy = unused(f"{name}'", {*tensors, *taken})
+        if name in ends:
+            copy = unused(f"{name}'", taken)
             tensors[copy] = dataclasses.replace(
                 tensors[name], name=copy, values=None, variable=None
             )
             nodes.append(Node("IDENTITY", (name,), (copy,)))
             name = copy
+            taken.add(name)
+        ends.add(name)
         outputs.append(name)
     return dataclasses.replace(graph, outputs=tuple(outputs), tensors=tensors, nodes=tuple(nodes))
 

@@ -26,6 +26,9 @@ _OUTPUT_TIMES = 16
 _LONGEST = 300  # characters of a message
 # loc("tensor"("model.tflite":0:0)) or loc("node"): the first name is the model's.
 _LOCATION = re.compile(r'loc\((?:fused\[)?"((?:[^"\\]|\\.)*)"')
+_PLACE = re.compile(r"loc\([^ ]*\): ")
+# What follows repeats the operation in MLIR.
+_EXPLAINED = " that was explicitly marked illegal"
 
 
 class Program(NamedTuple):
@@ -135,9 +138,10 @@ def _failure(code: int, printed: str) -> Failure | None:
     if code == 0:
         return None
     for line in printed.splitlines():
-        place, found, message = line.partition("error: ")
+        _, found, message = line.rpartition("error: ")
         if found:
-            name = _LOCATION.search(place)
+            name = _LOCATION.search(line)
+            message = _PLACE.sub("", message.partition(_EXPLAINED)[0])
             return Failure(message[:_LONGEST], name[1] if name else "")
     ended = f"it ended by signal {-code}" if code < 0 else f"it ended with status {code}"
     last = printed.strip().splitlines()[-1:]

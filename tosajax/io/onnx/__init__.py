@@ -15,7 +15,7 @@ from typing import Any
 
 from tosajax.graph import Graph, Rewrite, Source
 from tosajax.io import naming, programs
-from tosajax.io.leftovers import Found, left_over, of_int64
+from tosajax.io.leftovers import left_over, of_int64
 from tosajax.io.onnx.resizing import with_floors
 from tosajax.io.programs import Program
 from tosajax.report import FormatError, UnsupportedError
@@ -61,9 +61,8 @@ def read(data: memoryview, batch: int | None = None, shapes: _Shapes | None = No
         folder = Path(name)
         facts = _prepared(data, batch, shapes or {}, folder)
         text = _converted(facts, folder, len(data))
-    graph = mlir.read_text(text)
+    graph = naming.with_ends(mlir.read_text(text), facts["inputs"], facts["outputs"])
     graph = with_floors(graph, facts["floors"])
-    graph = naming.with_ends(graph, facts["inputs"], facts["outputs"])
     rewrites = (*(Rewrite("model", done) for done in facts["done"]), *graph.source.rewrites)
     version = f"{facts['version']}, converted by {version}"
     source = Source("ONNX model", version, facts["producer"], rewrites)
@@ -102,23 +101,19 @@ def _converted(facts: Mapping[str, Any], folder: Path, size: int) -> bytes:
     ]
     failure = programs.run(command, folder, size)
     if failure is not None:
-        raise UnsupportedError(
-            f"{_place(facts, failure.place)} has no TOSA in {_CONVERTER.version}: {failure.message}"
-        )
+        why = f"has no TOSA in {_CONVERTER.version} ({failure.message})"
+        raise _refusal(facts, failure.place, why)
     text = (folder / _RESULT).read_bytes()
     if found := left_over(text, "torch"):
-        raise _refusal(facts, found, f"has no TOSA in {_CONVERTER.version}")
+        raise _refusal(facts, found.place, f"has no TOSA in {_CONVERTER.version}")
     if found := of_int64(text):
-        raise _refusal(facts, found, "computes in int64, which TOSA 1.0 does not have")
+        raise _refusal(facts, found.place, "computes in int64, which TOSA 1.0 does not have")
     return text
 
 
-def _refusal(facts: Mapping[str, Any], found: Found, why: str) -> UnsupportedError:
-    operation = f"it is left as {found.operation}"
-    return UnsupportedError(
-        f"{_place(facts, found.place)} {why} ({operation}): change it, or cut this part of the "
-        "ONNX model"
-    )
+def _refusal(facts: Mapping[str, Any], name: str, why: str) -> UnsupportedError:
+    helps = "change it, or cut this part of the ONNX model"
+    return UnsupportedError(f"{_place(facts, name)} {why}: {helps}")
 
 
 def _place(facts: Mapping[str, Any], name: str) -> str:

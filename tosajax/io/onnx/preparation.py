@@ -12,8 +12,11 @@ from tosajax.io.onnx import quantized
 from tosajax.report import FormatError, UnsupportedError
 
 _OPSET = 17  # the oldest that all of torch-mlir's rules take
+_WITH_NEAREST_MODE = 11  # Resize of older opsets takes the element below
 _OWN_DOMAINS = ("", "ai.onnx")
-_MICROSOFT = "com.microsoft"
+_FLOOR = (b"asymmetric", b"floor")
+# Forms of nearest Resize that repeat elements where the factor is whole.
+_REPEATING = {(b"half_pixel", b"round_prefer_floor"), (b"half_pixel", b"round_prefer_ceil")}
 _Shapes = Mapping[str, Sequence[int]]
 
 
@@ -61,18 +64,22 @@ def prepared(content: bytes, batch: int | None, shapes: _Shapes, folder: Path) -
     producer = f"{model.producer_name} {model.producer_version}".strip()
     _check_inputs(model)
     close(model, batch, shapes)
+    newest = onnx.defs.onnx_opset_version()
+    if opset > newest:
+        raise UnsupportedError(f"opset is {opset}, onnx {onnx.__version__} knows up to {newest}")
     if opset < _OPSET:
         model = _raised(model)
     done = quantized.in_floats(model)
     _check_domains(model)
     model = folded(model, folder)
+    _simplify_resizes(model)
     operators = _named(model)
     return Prepared(
         model,
         [value.name for value in model.graph.input],
         [value.name for value in model.graph.output],
         operators,
-        [node.name for node in model.graph.node if _takes_floor(node)],
+        [node.name for node in model.graph.node if _forms(node) == _FLOOR],
         done,
         version,
         producer,
@@ -94,7 +101,7 @@ def checked(content: bytes) -> Any:
                     f"initializer {tensor.name!r} is in another file: save the ONNX model in one "
                     "file, as onnx.save(onnx.load(path), path) does"
                 )
-        onnx.checker.check_model(model)
+        _check(model)
     except UnsupportedError:
         raise
     except Exception as error:  # of protobuf, and of the checker
@@ -105,6 +112,17 @@ def checked(content: bytes) -> Any:
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     return model
+
+
+def _check(model: Any) -> None:
+    """Checks a model, whose inputs and outputs may have no shape, as onnxruntime takes it."""
+    kinds = [value.type.tensor_type for value in (*model.graph.input, *model.graph.output)]
+    shapeless = [kind for kind in kinds if kind.elem_type and not kind.HasField("shape")]
+    for kind in shapeless:
+        kind.shape.SetInParent()
+    onnx.checker.check_model(model)
+    for kind in shapeless:
+        kind.ClearField("shape")
 
 
 def close(model: Any, batch: int | None, shapes: _Shapes) -> None:
@@ -162,13 +180,20 @@ def folded(model: Any, folder: Path) -> Any:
 
 
 def _raised(model: Any) -> Any:
+    opset = opset_of(model)
     try:
-        return onnx.version_converter.convert_version(model, _OPSET)
+        model = onnx.version_converter.convert_version(model, _OPSET)
     except Exception as error:  # its errors have no class of their own
         message = str(error).strip().splitlines()[0]
         raise UnsupportedError(
-            f"onnx does not raise opset {opset_of(model)} to {_OPSET}: {message}"
+            f"onnx does not raise opset {opset} to {_OPSET}: {message}"
         ) from None
+    if opset < _WITH_NEAREST_MODE:
+        # It leaves the mode of newer opsets, which rounds.
+        for node in model.graph.node:
+            if node.op_type == "Resize":
+                _set(node, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    return model
 
 
 def _close_input(value: Any, batch: int | None, shape: Sequence[int] | None) -> None:
@@ -256,15 +281,33 @@ def _named(model: Any) -> dict[str, tuple[str, str]]:
     return operators
 
 
-def _takes_floor(node: Any) -> bool:
-    """Whether a nearest Resize takes the element at or below each position."""
-    if node.op_type != "Resize":
-        return False
+def _simplify_resizes(model: Any) -> None:
+    """Writes nearest Resize that repeats elements in one form."""
+    values = (*model.graph.value_info, *model.graph.input, *model.graph.output)
+    shapes = {
+        value.name: [d.dim_value for d in value.type.tensor_type.shape.dim] for value in values
+    }
+    for node in model.graph.node:
+        if _forms(node) not in _REPEATING:
+            continue
+        source, result = (shapes.get(name, []) for name in (node.input[0], node.output[0]))
+        if source and result and all(n and m % n == 0 for n, m in zip(source, result, strict=True)):
+            _set(node, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+
+
+def _forms(node: Any) -> tuple[bytes, bytes] | None:
+    """The forms of coordinates and of rounding of a nearest Resize; None for other nodes."""
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    wanted = (b"nearest", b"asymmetric", b"floor")
-    found = (
-        attributes.get("mode", b"nearest"),
+    if node.op_type != "Resize" or attributes.get("mode", b"nearest") != b"nearest":
+        return None
+    return (
         attributes.get("coordinate_transformation_mode", b"half_pixel"),
         attributes.get("nearest_mode", b"round_prefer_floor"),
     )
-    return found == wanted
+
+
+def _set(node: Any, **attributes: str) -> None:
+    kept = [own for own in node.attribute if own.name not in attributes]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    node.attribute.extend(onnx.helper.make_attribute(*pair) for pair in attributes.items())

@@ -99,8 +99,8 @@ class _Reading:
         notes = [
             Rewrite(
                 f"input {name!r}",
-                f"{graph.tensors[name]}: the converter closes open dimensions",
-                "other sizes need batch= or shapes=",
+                f"{graph.tensors[name]}, the file's sizes of open dimensions",
+                "for other sizes load it with batch= or shapes=",
             )
             for name in inputs
         ]
@@ -139,11 +139,11 @@ class _Reading:
 
     def _names(self, role: str, taken: Collection[str] = ()) -> list[str]:
         """The names of inputs or outputs, each its own."""
-        names: list[str] = []
+        names = dict.fromkeys(taken)
         for index in schema.listed(self._main, role):
             name = self._main["tensors"][index]["name"] or f"{role[:-1]}_{index}"
-            names.append(unused(name, [*taken, *names]))
-        return names
+            names[unused(name, names)] = None
+        return list(names)[len(taken) :]
 
 
 def _check_types(main: Fields) -> None:

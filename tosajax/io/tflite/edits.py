@@ -7,6 +7,7 @@ with a bias a custom operator.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,9 +21,11 @@ from tosajax.report import FormatError, UnsupportedError
 
 _EXTRA = "from-tflite"
 _CUSTOM = b"Convolution2DTransposeBias"
+# The most elements of all dense constants that sparse ones become: a small file may ask for many.
+_MOST_DENSE, _MOST_DENSE_PER_BYTE = 1 << 25, 32
 _INDEX_TYPES = (np.int32, np.int32, np.uint16, np.uint8)  # by the number of the vector's type
 OPEN = -1
-_BROKEN = (ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError)
+BROKEN = (ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError)
 
 
 class OpenInput(NamedTuple):
@@ -60,6 +63,7 @@ class Model:
     def __init__(self, data: bytes | memoryview) -> None:
         self.schema = _schema()
         self.rewrites: list[Rewrite] = []
+        self._room = min(_MOST_DENSE, (1 << 20) + _MOST_DENSE_PER_BYTE * len(data))
         try:
             self.root = self.schema.ModelT.InitFromPackedBuf(bytearray(data), 0)
         except Exception as error:  # flatbuffers reads numbers wherever an offset points to
@@ -76,14 +80,14 @@ class Model:
     def open_inputs(self) -> dict[str, OpenInput]:
         """The inputs that have open dimensions, by name."""
         ends = {
-            _name(tensor): OpenInput(*(tuple(map(int, _all(n))) for n in _sizes(tensor)))
+            name_of(tensor): OpenInput(*(tuple(map(int, all_of(n))) for n in _sizes(tensor)))
             for tensor in self._inputs
         }
         return {name: end for name, end in ends.items() if OPEN in end.signature}
 
     @property
     def _inputs(self) -> list[Any]:
-        return [self.main.tensors[index] for index in _all(self.main.inputs)]
+        return [self.main.tensors[index] for index in all_of(self.main.inputs)]
 
     def content(self) -> bytes:
         """The content of a file with the model."""
@@ -101,9 +105,9 @@ class Model:
         """
         changed = False
         for tensor in self._inputs:
-            shape = (shapes or {}).get(_name(tensor))
+            shape = (shapes or {}).get(name_of(tensor))
             tensor.shapeSignature = None
-            if shape is not None and list(shape) != list(_all(tensor.shape)):
+            if shape is not None and list(shape) != list(all_of(tensor.shape)):
                 tensor.shape, changed = np.array(shape, np.int32), True
         for graph in self.root.subgraphs:
             for tensor in graph.tensors or ():
@@ -137,7 +141,7 @@ class Model:
                 code = self.root.operatorCodes[operator.opcodeIndex]
                 if code.builtinCode == self.schema.BuiltinOperator.CUSTOM:
                     name = (code.customCode or b"").decode("utf-8", "replace")
-                    results = [_name(graph.tensors[n]) for n in _all(operator.outputs)]
+                    results = [name_of(graph.tensors[n]) for n in all_of(operator.outputs)]
                     raise UnsupportedError(
                         f"custom operator {name!r} of tensor {', '.join(map(repr, results[:4]))} "
                         "has no TOSA: cut the TFLite model before it, and compute it outside"
@@ -148,20 +152,26 @@ class Model:
 
         Raises:
           FormatError: the sparsity is broken.
+          UnsupportedError: the constants become too large.
         """
         kind = self._type(tensor)
+        shape = [int(size) for size in all_of(tensor.shape)]
+        self._room -= math.prod(shape)
+        if self._room < 0:
+            message = f"sparse constant {name_of(tensor)!r} has shape {shape}"
+            raise UnsupportedError(f"{message}, too large for a file of this size")
         try:
             stored = np.asarray(self.root.buffers[tensor.buffer].data, np.uint8).view(kind)
             sparsity, tensor.sparsity = tensor.sparsity, None
             values = sparse.dense(
                 stored,
-                [int(size) for size in _all(tensor.shape)],
-                [int(dimension) for dimension in _all(sparsity.traversalOrder)],
-                [int(dimension) for dimension in _all(sparsity.blockMap)],
+                shape,
+                [int(dimension) for dimension in all_of(sparsity.traversalOrder)],
+                [int(dimension) for dimension in all_of(sparsity.blockMap)],
                 [_level(dimension) for dimension in sparsity.dimMetadata or ()],
             )
-        except _BROKEN as error:
-            raise FormatError(f"sparse constant {_name(tensor)!r}: {error}") from None
+        except BROKEN as error:
+            raise FormatError(f"sparse constant {name_of(tensor)!r}: {error}") from None
         self._store(tensor, values)
 
     def _type(self, tensor: Any) -> Any:
@@ -173,7 +183,7 @@ class Model:
         types = self.schema.TensorType
         known = {types.FLOAT32: np.float32, types.FLOAT16: np.float16, types.INT8: np.int8}
         if tensor.type not in known:
-            message = f"sparse constant {_name(tensor)!r} has elements of type {tensor.type}"
+            message = f"sparse constant {name_of(tensor)!r} has elements of type {tensor.type}"
             raise UnsupportedError(f"{message}, expected float32, float16 or int8")
         return known[tensor.type]
 
@@ -201,18 +211,18 @@ class Model:
         operators, types = self.schema.BuiltinOperator, self.schema.TensorType
         codes = [self.root.operatorCodes[o.opcodeIndex].builtinCode for o in graph.operators]
         pairs = list(zip(codes, graph.operators, strict=True))
-        read = [n for code, o in pairs if code != operators.CAST for n in _all(o.inputs)]
+        read = [n for code, o in pairs if code != operators.CAST for n in all_of(o.inputs)]
         for code, operator in pairs:
             if code not in (operators.ARG_MAX, operators.ARG_MIN) or operator.outputs[0] in read:
                 continue
             result = graph.tensors[operator.outputs[0]]
             if result.type == types.INT64 and operator.builtinOptions is not None:
                 result.type = operator.builtinOptions.outputType = types.INT32
-                self._note(f"tensor {_name(result)!r}", "int32; it is int64 in the file")
+                self._note(f"tensor {name_of(result)!r}", "int32; it is int64 in the file")
 
     def _constant_and_result(self, graph: Any, operator: Any) -> tuple[Any, Any]:
         """The first input, if it is a constant, and the first result of an operator."""
-        inputs, outputs = _all(operator.inputs), _all(operator.outputs)
+        inputs, outputs = all_of(operator.inputs), all_of(operator.outputs)
         if not len(inputs) or not len(outputs) or inputs[0] < 0:
             return None, None
         source = graph.tensors[inputs[0]]
@@ -249,7 +259,7 @@ class Model:
             padding, width, height = (int(number) for number in options[:3])
             image, weight, bias = operator.inputs
             (result,) = (graph.tensors[index] for index in operator.outputs)
-        except _BROKEN as error:
+        except BROKEN as error:
             raise FormatError(f"custom operator {_CUSTOM.decode()}: {error}") from None
         operator.builtinOptionsType = self.schema.BuiltinOptions.TransposeConvOptions
         # The C enumeration counts padding from 1 (same, valid), the schema from 0.
@@ -260,12 +270,12 @@ class Model:
         shape = self.schema.TensorT(
             shape=[len(result.shape)],
             type=self.schema.TensorType.INT32,
-            name=f"shape of {_name(result)}",
+            name=f"shape of {name_of(result)}",
         )
         self._store(shape, np.asarray(result.shape, np.int32))
         graph.tensors.append(shape)
         operator.inputs = [len(graph.tensors) - 1, weight, image, bias]
-        self._note(f"{_CUSTOM.decode()} {_name(result)!r}", "TRANSPOSE_CONV with a bias")
+        self._note(f"{_CUSTOM.decode()} {name_of(result)!r}", "TRANSPOSE_CONV with a bias")
 
     def _note(self, place: str, done: str) -> None:
         self.rewrites.append(Rewrite(place, done))
@@ -287,7 +297,7 @@ def _schema() -> Any:
     return schema_py_generated
 
 
-def _name(tensor: Any) -> str:
+def name_of(tensor: Any) -> str:
     name = tensor.name or b""
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else name
 
@@ -298,7 +308,7 @@ def _sizes(tensor: Any) -> tuple[Any, Any]:
     return shape, shape if tensor.shapeSignature is None else tensor.shapeSignature
 
 
-def _all(indices: Any) -> Any:
+def all_of(indices: Any) -> Any:
     """A vector, which a file may leave out."""
     return () if indices is None else indices
 

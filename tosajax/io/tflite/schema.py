@@ -101,11 +101,14 @@ def checked(data: memoryview) -> Fields:
       FormatError: the file is broken; the message names the place.
       UnsupportedError: a table has fields of a later version of the format.
     """
-    model = flatbuffer.decode(data, MODEL)
-    if not model["subgraphs"]:
-        raise FormatError("the TFLite model has no subgraph")
-    for number, graph in enumerate(model["subgraphs"]):
-        _check_graph(model, graph, f"subgraph {number}")
+    try:
+        model = flatbuffer.decode(data, MODEL)
+        if not model["subgraphs"]:
+            raise FormatError("it has no subgraph")
+        for number, graph in enumerate(model["subgraphs"]):
+            _check_graph(model, graph, f"subgraph {number}")
+    except FormatError as error:
+        raise FormatError(f"the TFLite model is broken: {error}") from None
     return model
 
 

@@ -7,15 +7,12 @@ Source: "SparsityParameters" in "tensorflow/compiler/mlir/lite/schema/schema.fbs
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tosajax.report import FormatError
-
-_LARGEST = 1 << 26  # elements of a dense constant, which a small file may ask for
 
 
 class Level(NamedTuple):
@@ -52,8 +49,6 @@ def dense(
       FormatError: these contradict each other.
     """
     rank = len(shape)
-    if math.prod(shape) > _LARGEST:
-        raise FormatError(f"{math.prod(shape)} elements, expected at most {_LARGEST}")
     if sorted(order) != list(range(rank + len(blocks))) or len(levels) != len(order):
         raise FormatError(f"traversal order {list(order)} of {len(levels)} levels, rank {rank}")
     if len(set(blocks)) != len(blocks) or not set(blocks) <= set(range(rank)):
