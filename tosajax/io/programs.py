@@ -18,11 +18,12 @@ from typing import NamedTuple
 
 _SECONDS = 600  # limit of time that passes
 _CPU_SECONDS = 6  # limit of processor time, and for each MiB of the model
-_CPU_SECONDS_PER_MIB = 4
+_CPU_SECONDS_PER_MIB = 6
 _MEMORY = 1 << 30  # limit in bytes, and for each byte of the model
 _MEMORY_TIMES = 64
 _OUTPUT = 64 << 20
 _OUTPUT_TIMES = 16
+_KILLED = (-9, 247)  # by SIGKILL, and of a program that ends as one within it does
 _LONGEST = 300  # characters of a message
 # loc("tensor"("model.tflite":0:0)) or loc("node"): the first name is the model's.
 _LOCATION = re.compile(r'loc\((?:fused\[)?"((?:[^"\\]|\\.)*)"')
@@ -115,7 +116,7 @@ def run(command: Sequence[str], folder: Path, size: int) -> Failure | None:
             return Failure(f"it took more than {_SECONDS} seconds")
         finally:
             process.kill()
-    return _failure(process.returncode, printed.decode("utf-8", "replace"))
+    return _failure(process.returncode, printed.decode("utf-8", "replace"), size)
 
 
 def _limit(process: int, size: int) -> None:
@@ -124,7 +125,7 @@ def _limit(process: int, size: int) -> None:
         import resource
 
         limits = {
-            resource.RLIMIT_CPU: _CPU_SECONDS + _CPU_SECONDS_PER_MIB * size // 2**20,
+            resource.RLIMIT_CPU: _cpu_seconds(size),
             resource.RLIMIT_AS: _MEMORY + _MEMORY_TIMES * size,
             resource.RLIMIT_FSIZE: _OUTPUT + _OUTPUT_TIMES * size,
             resource.RLIMIT_CORE: 0,
@@ -133,10 +134,18 @@ def _limit(process: int, size: int) -> None:
             resource.prlimit(process, kind, (most, most))
 
 
-def _failure(code: int, printed: str) -> Failure | None:
+def _cpu_seconds(size: int) -> int:
+    return _CPU_SECONDS + _CPU_SECONDS_PER_MIB * size // 2**20
+
+
+def _failure(code: int, printed: str, size: int) -> Failure | None:
     """The first error that a program printed, or how it ended."""
     if code == 0:
         return None
+    if code in _KILLED:
+        return Failure(
+            f"it was ended, perhaps at its limit of {_cpu_seconds(size)} seconds of processor time"
+        )
     for line in printed.splitlines():
         _, found, message = line.rpartition("error: ")
         if found:

@@ -28,6 +28,7 @@ _LIMITS = {
     onnx.TensorProto.UINT4: (0, 15),
     onnx.TensorProto.INT32: (-(2**31), 2**31 - 1),
 }
+_UNSIGNED = (onnx.TensorProto.UINT8, onnx.TensorProto.UINT16)
 _NARROW = frozenset(_LIMITS) - {onnx.TensorProto.INT32}
 # Operators whose results are elements of their inputs.
 _MOVING = {
@@ -85,6 +86,7 @@ class _Rewriting:
         self.counts = Counter[str]()  # rewritten nodes of the file, by operator
 
     def run(self) -> None:
+        self._widen_inputs()
         for node in self.graph.node:
             if node.op_type in (_QUANTIZE, _DEQUANTIZE):
                 self.counts[node.op_type] += 1
@@ -94,7 +96,16 @@ class _Rewriting:
         del self.graph.node[:]
         self.graph.node.extend(self._nodes)
         for op, count in self.counts.items():
-            self.done.append(f"{count} {op}: floats, which are rounded to the same steps")
+            self.done.append(f"{count} {op}: in floats, rounded to the same steps")
+
+    def _widen_inputs(self) -> None:
+        """Makes int32 of unsigned inputs, which torch-mlir reads as signed ones."""
+        for value in self.graph.input:
+            kind = value.type.tensor_type
+            if kind.elem_type in _UNSIGNED:
+                name = onnx.TensorProto.DataType.Name(kind.elem_type).lower()
+                self.done.append(f"input {value.name!r}: int32; it is {name} in the file")
+                kind.elem_type = onnx.TensorProto.INT32
 
     def _add(self, node: Any) -> None:
         held = [name for name in node.input if name in self._integers]
@@ -102,6 +113,8 @@ class _Rewriting:
             self._quantize(node)
         elif node.op_type == _DEQUANTIZE:
             self._dequantize(node)
+        elif node.op_type == "Cast" and helper.get_node_attr_value(node, "to") in _UNSIGNED:
+            raise UnsupportedError(f"{_title(node)} makes unsigned integers, expected int32")
         elif node.op_type == "Cast" and held:
             self._cast(node)
         elif held:
@@ -283,8 +296,9 @@ class _Rewriting:
                             names[position] = floats
             int32 = onnx.TensorProto.INT32
             self._nodes.append(helper.make_node("Cast", [floats], [value.name], to=int32))
+            if value.type.tensor_type.elem_type != int32:
+                self.done.append(f"output {value.name!r}: int32; it is {kind.lower()} in the file")
             value.type.tensor_type.elem_type = int32
-            self.done.append(f"output {value.name!r}: int32; it is {kind.lower()} in the file")
 
 
 class _Operand(NamedTuple):
