@@ -127,7 +127,7 @@ INT48_MODULES = {
 }
 
 # Parts and modules that import extras, and that only functions or processes of others import.
-OPTIONAL = ("native", "io.onnx.preparation", "io.onnx.quantized")
+OPTIONAL = ("native", "io.onnx.preparation", "io.onnx.quantized", "io.onnx.resizes")
 
 LAYERED = [path for path in FILES if path != "__init__.py"]
 EXACT = [path for path in FILES if part_of(path) in {"ops", "fixedpoint"}]

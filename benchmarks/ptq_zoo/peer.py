@@ -44,7 +44,7 @@ def _onnx_call(path: Path) -> Callable[[np.ndarray], _Outputs]:
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
-    return lambda x: session.run(None, {name: x})
+    return lambda x: [np.asarray(y) for y in session.run(None, {name: x})]
 
 
 def _quantize_onnx(source: Path, target: Path, calibration: np.ndarray) -> None:

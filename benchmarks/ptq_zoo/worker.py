@@ -46,7 +46,6 @@ def _measure(row: Row, options: argparse.Namespace) -> None:
     with row.stage("convert"):
         content = fetch(network, options.cache, options.zoo)
         source = convert.source_file(network, content, folder)
-        path = source if options.scheme == PEER else convert.tosa_file(source)
     with row.stage("inputs"):
         calibration, judged = np.split(_examples(network, folder, options.cache), 2)
     if options.scheme == PEER:
@@ -54,7 +53,7 @@ def _measure(row: Row, options: argparse.Namespace) -> None:
         floats, outputs = peer.measure(row, source, target, calibration, judged)
     else:
         with row.stage("load"):
-            graph = tosajax.load(path)
+            graph = tosajax.load(source)
         floats, outputs = ours.measure(
             row,
             graph,

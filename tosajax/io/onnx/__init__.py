@@ -16,7 +16,7 @@ from typing import Any
 from tosajax.graph import Graph, Rewrite, Source
 from tosajax.io import naming, programs
 from tosajax.io.leftovers import left_over, of_int64
-from tosajax.io.onnx.resizing import with_floors
+from tosajax.io.onnx.floors import with_floors
 from tosajax.io.programs import Program
 from tosajax.report import FormatError, UnsupportedError
 

@@ -8,15 +8,12 @@ from typing import Any, NamedTuple
 
 import onnx
 
-from tosajax.io.onnx import quantized
+from tosajax.io.onnx import quantized, resizes
 from tosajax.report import FormatError, UnsupportedError
 
 _OPSET = 17  # the oldest that all of torch-mlir's rules take
 _WITH_NEAREST_MODE = 11  # Resize of older opsets takes the element below
 _OWN_DOMAINS = ("", "ai.onnx")
-_FLOOR = (b"asymmetric", b"floor")
-# Forms of nearest Resize that repeat elements where the factor is whole.
-_REPEATING = {(b"half_pixel", b"round_prefer_floor"), (b"half_pixel", b"round_prefer_ceil")}
 _Shapes = Mapping[str, Sequence[int]]
 
 
@@ -59,27 +56,23 @@ def prepared(content: bytes, batch: int | None, shapes: _Shapes, folder: Path) -
       ValueError: an input's shape stays open, or contradicts the file.
     """
     model = checked(content)
-    opset = opset_of(model)
+    opset = _opset(model)
     version = f"IR {model.ir_version}, opset {opset}"
     producer = f"{model.producer_name} {model.producer_version}".strip()
     _check_inputs(model)
     close(model, batch, shapes)
-    newest = onnx.defs.onnx_opset_version()
-    if opset > newest:
-        raise UnsupportedError(f"opset is {opset}, onnx {onnx.__version__} knows up to {newest}")
-    if opset < _OPSET:
-        model = _raised(model)
+    model = raised(model)
     done = quantized.in_floats(model)
     _check_domains(model)
     model = folded(model, folder)
-    _simplify_resizes(model)
+    resizes.simplify(model)
     operators = _named(model)
     return Prepared(
         model,
         [value.name for value in model.graph.input],
         [value.name for value in model.graph.output],
         operators,
-        [node.name for node in model.graph.node if _forms(node) == _FLOOR],
+        [node.name for node in model.graph.node if resizes.takes_floor(node)],
         done,
         version,
         producer,
@@ -144,10 +137,27 @@ def close(model: Any, batch: int | None, shapes: _Shapes) -> None:
         value.type.tensor_type.ClearField("shape")
 
 
-def opset_of(model: Any) -> int:
-    """The version of the operators of ONNX itself."""
-    versions = [own.version for own in model.opset_import if own.domain in _OWN_DOMAINS]
-    return versions[0] if versions else 1
+def raised(model: Any) -> Any:
+    """The model in an opset of at least 17.
+
+    Raises:
+      UnsupportedError: the model's is too new, or an operator of it has no successor.
+    """
+    opset, newest = _opset(model), onnx.defs.onnx_opset_version()
+    if opset > newest:
+        raise UnsupportedError(f"opset is {opset}, onnx {onnx.__version__} knows up to {newest}")
+    if opset >= _OPSET:
+        return model
+    try:
+        model = onnx.version_converter.convert_version(model, _OPSET)
+    except Exception as error:  # its errors have no class of their own
+        message = str(error).strip().splitlines()[0]
+        raise UnsupportedError(
+            f"onnx does not raise opset {opset} to {_OPSET}: {message}"
+        ) from None
+    if opset < _WITH_NEAREST_MODE:
+        resizes.of_old_opset(model)
+    return model
 
 
 def folded(model: Any, folder: Path) -> Any:
@@ -179,21 +189,10 @@ def folded(model: Any, folder: Path) -> Any:
     return model
 
 
-def _raised(model: Any) -> Any:
-    opset = opset_of(model)
-    try:
-        model = onnx.version_converter.convert_version(model, _OPSET)
-    except Exception as error:  # its errors have no class of their own
-        message = str(error).strip().splitlines()[0]
-        raise UnsupportedError(
-            f"onnx does not raise opset {opset} to {_OPSET}: {message}"
-        ) from None
-    if opset < _WITH_NEAREST_MODE:
-        # It leaves the mode of newer opsets, which rounds.
-        for node in model.graph.node:
-            if node.op_type == "Resize":
-                _set(node, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
-    return model
+def _opset(model: Any) -> int:
+    """The version of the operators of ONNX itself."""
+    versions = [own.version for own in model.opset_import if own.domain in _OWN_DOMAINS]
+    return versions[0] if versions else 1
 
 
 def _close_input(value: Any, batch: int | None, shape: Sequence[int] | None) -> None:
@@ -279,35 +278,3 @@ def _named(model: Any) -> dict[str, tuple[str, str]]:
         operators[name] = (node.op_type, node.name or name)
         node.name = name
     return operators
-
-
-def _simplify_resizes(model: Any) -> None:
-    """Writes nearest Resize that repeats elements in one form."""
-    values = (*model.graph.value_info, *model.graph.input, *model.graph.output)
-    shapes = {
-        value.name: [d.dim_value for d in value.type.tensor_type.shape.dim] for value in values
-    }
-    for node in model.graph.node:
-        if _forms(node) not in _REPEATING:
-            continue
-        source, result = (shapes.get(name, []) for name in (node.input[0], node.output[0]))
-        if source and result and all(n and m % n == 0 for n, m in zip(source, result, strict=True)):
-            _set(node, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
-
-
-def _forms(node: Any) -> tuple[bytes, bytes] | None:
-    """The forms of coordinates and of rounding of a nearest Resize; None for other nodes."""
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    if node.op_type != "Resize" or attributes.get("mode", b"nearest") != b"nearest":
-        return None
-    return (
-        attributes.get("coordinate_transformation_mode", b"half_pixel"),
-        attributes.get("nearest_mode", b"round_prefer_floor"),
-    )
-
-
-def _set(node: Any, **attributes: str) -> None:
-    kept = [own for own in node.attribute if own.name not in attributes]
-    del node.attribute[:]
-    node.attribute.extend(kept)
-    node.attribute.extend(onnx.helper.make_attribute(*pair) for pair in attributes.items())
