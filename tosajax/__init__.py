@@ -76,6 +76,7 @@ def load(
     function: str | None = None,
     constants: collections.abc.Mapping[int, np.ndarray] | None = None,
     shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]] | None = None,
+    as_floats: bool = False,
 ) -> Graph:
     """Reads a graph from a file or the bytes of one, in any format that has TOSA in it, or becomes
     TOSA by a converter.
@@ -91,12 +92,16 @@ def load(
       constants: the constants of a SPIR-V module that are outside of it, by number; by default from
         the `.npz` file beside it.
       shapes: complete shapes of inputs by name, where the file leaves other dimensions open.
+      as_floats: whether a quantized TFLite file becomes the graph of its real numbers: constants
+        times their scales, and what operators compute rounded to the values of its integers.
+        `quant.prepare` takes this rounding for the quantization that it is.
 
     Raises:
       FormatError: the content is not a well-formed file.
       UnsupportedError: the file's version, or something in it, is not supported.
       ImportError: the format needs a package that is not installed; the message says which.
-      ValueError: the file has no such function, or an input cannot have a shape.
+      ValueError: the file has no such function, an input cannot have a shape, or as_floats is asked
+        of a file of TOSA.
       FileNotFoundError: there is no such file.
       TypeError: an argument is of another type.
 
@@ -114,7 +119,12 @@ def load(
 
     batch = None if batch is None else count("batch", batch)
     graph = io.load(
-        path_or_bytes, function=function, constants=constants, batch=batch, shapes=shapes
+        path_or_bytes,
+        function=function,
+        constants=constants,
+        batch=batch,
+        shapes=shapes,
+        as_floats=as_floats,
     )
     is_asked = batch is not None or shapes
     return bind(graph, batch=batch, shapes=shapes) if is_asked else graph

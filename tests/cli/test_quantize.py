@@ -89,6 +89,18 @@ def test_types(command, folder, options, weight, act):
     assert [t.dtype for t in weights] == [weight]
 
 
+def test_a_quantized_file(command, folder):
+    tflite_files = pytest.importorskip("tflite_files")
+    weight = np.random.default_rng(0).integers(1, 256, (4, 6)).astype(np.uint8)
+    (folder / "bytes.tflite").write_bytes(tflite_files.dense_of_bytes(weight, zero_point=77))
+    line = ("bytes.tflite", "--input", "f.npy", "--act", "i16", "-o", "out.tosa", "--seconds", "0")
+    status, _, err = command("quantize", *line)
+    assert (status, err) == (0, "")
+    graph = tosajax.load(folder / "out.tosa")
+    assert graph.inputs == ("x",)
+    assert graph.input_tensors[0].dtype is DType.INT16
+
+
 def test_several_inputs(command, folder):
     graph = tosajax.export(lambda x, y: x @ W + y, X[:1], X[:1, :4])
     tosajax.save(graph, folder / "two.tosa")

@@ -126,6 +126,19 @@ def convolution(batch: int = 1, **ends: Any) -> bytes:
     return file.content([x], [y])
 
 
+def dense_of_bytes(weight: np.ndarray, *, zero_point: int) -> bytes:
+    """x[1,n], bytes of 0.02 around 128, by bytes of weights of 0.003 to bytes "y"."""
+    outputs, size = weight.shape
+    file = File()
+    x = file.tensor("x", (1, size), "uint8", scale=[0.02], zero_point=[128])
+    matrix = file.constant("matrix", weight, scale=[0.003], zero_point=[zero_point])
+    offset = np.arange(outputs, dtype=np.int32)
+    bias = file.constant("bias", offset, scale=[0.02 * 0.003])
+    y = file.tensor("y", (1, outputs), "uint8", scale=[0.01], zero_point=[100])
+    file.add("FULLY_CONNECTED", [x, matrix, bias], [y], "FullyConnectedOptions")
+    return file.content([x], [y])
+
+
 def run(content: bytes, *inputs: np.ndarray) -> list[np.ndarray]:
     """The outputs that LiteRT computes; inputs may have other open sizes."""
     from ai_edge_litert.interpreter import Interpreter

@@ -144,8 +144,12 @@ def write(results: object, files: Mapping[str, str], **options: Mapping[str, Any
         getattr(results, f"to_{form}")(path, **options.get(form, {}))
 
 
-def load(arguments: argparse.Namespace) -> Graph:
+def load(arguments: argparse.Namespace, *, as_floats: bool = False) -> Graph:
     """Loads the model of a command, with the scales from its options.
+
+    Args:
+      arguments: those of the command.
+      as_floats: as for `tosajax.load`.
 
     Raises:
       FormatError: a file is damaged.
@@ -153,7 +157,11 @@ def load(arguments: argparse.Namespace) -> Graph:
     """
     import tosajax
 
-    options = {"function": arguments.function, "shapes": dict(arguments.shape)}
+    options = {
+        "function": arguments.function,
+        "shapes": dict(arguments.shape),
+        "as_floats": as_floats,
+    }
     if arguments.model == STDIN:
         try:
             graph = tosajax.load(standard_input("the model"), **options)

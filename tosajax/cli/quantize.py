@@ -25,15 +25,17 @@ if TYPE_CHECKING:
     from tosajax.quant import Rule
     from tosajax.quant.tune.automatic import Metric
 
-HELP = "write the integer graph of a float one, calibrated and tuned on examples"
+HELP = "write the integer graph of a float or quantized one, calibrated and tuned on examples"
 EXAMPLES = (
     "quantize float.tosa --input f.npy --output int8.tosa",
     "quantize float.tosa --input f.npy --labels y.npy --act i16 -o a16.tosa",
+    "quantize int8.tflite --input f.npy -o better.tosa",
 )
 _FORMS = {form: FORMS[form] for form in ("json", "html")}
 # Element types, as in `QSpec`; a command's help imports nothing.
 _WEIGHTS, _ACTIVATIONS = ("i8", "i4"), ("i8", "i16")
 _BATCH = 8
+_QUANTIZED = "TFLite flatbuffer"  # a format whose integers have scales
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -89,6 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _float_graph(arguments: argparse.Namespace) -> Graph:
     graph = load(arguments)
+    if graph.quantization and graph.source.format == _QUANTIZED:
+        return load(arguments, as_floats=True)
     if not any(tensor.dtype.is_float for tensor in graph.input_tensors):
         types = ", ".join(f"{tensor.name}: {tensor}" for tensor in graph.input_tensors)
         raise ValueError(f"no input of graph {graph.name!r} is of floats ({types})")

@@ -32,6 +32,7 @@ def load(
     constants: Mapping[int, np.ndarray] | None = None,
     batch: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    as_floats: bool = False,
 ) -> Graph:
     """Reads a graph from a file, with the scales file beside it (see `save`), or from bytes.
 
@@ -46,6 +47,9 @@ def load(
       batch: the size of an open first dimension of the inputs of a TFLite or ONNX file, which a
         converter may have to know. Graphs of other formats stay open; see `tosajax.bind`.
       shapes: complete shapes of inputs of these files, by name.
+      as_floats: whether a quantized file of TFLite becomes the graph of the real numbers that its
+        integers stand for, with their rounding, which `quant.prepare` makes integers of again. A
+        model of ONNX is such a graph in any case.
 
     Raises:
       FormatError: the content is not a well-formed file of these formats, or does not match the
@@ -53,7 +57,7 @@ def load(
       UnsupportedError: the version is not supported, or the file uses something that TOSA 1.0 does
         not have.
       ImportError: the format needs a package that is not installed; the message names it.
-      ValueError: the function does not exist.
+      ValueError: the function does not exist, or as_floats is asked of a file of TOSA.
       OSError: the file cannot be read.
 
     Example:
@@ -64,15 +68,18 @@ def load(
       >>> tosajax.io.load(data)
       Graph('main', (x: INT8[1,3]) -> (y: INT8[1,3]), 1 node)
     """
-    asked = Asked(function, constants, batch, shapes)
+    asked = Asked(function, constants, batch, shapes, as_floats)
     if isinstance(source, bytes | bytearray | memoryview):
         data = memoryview(source).cast("B")
-        return of_content(data).read(data, asked)
+        form = of_content(data)
+        _check_as_floats(form, asked)
+        return form.read(data, asked)
     check_type("source", source, (str, os.PathLike), "a path or the bytes of a file")
     path = Path(source)
     try:
         with open(path, "rb") as file:
             content, form = _content(file)
+        _check_as_floats(form, asked)
         if form.has_outside and constants is None:
             asked = asked._replace(constants=outside.read(path, content))
         graph = form.read(content, asked)
@@ -80,6 +87,12 @@ def load(
         raise type(error)(f"{os.fspath(source)}: {error}") from None
     scales = sidecar.read(graph, path, content)
     return dataclasses.replace(graph, quantization=scales) if scales else graph
+
+
+def _check_as_floats(form: Format, asked: Asked) -> None:
+    if asked.as_floats and form.write is not None:
+        wanted = "expected a TFLite flatbuffer or an ONNX model"
+        raise ValueError(f"as_floats is asked of a {form.name}, {wanted}")
 
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:

@@ -25,12 +25,14 @@ class Asked(NamedTuple):
       constants: the external constants of a SPIR-V module, by id.
       batch: the size of an open first dimension of inputs, for formats whose converter wants it.
       shapes: shapes of inputs that have open dimensions, by name, for the same formats.
+      as_floats: whether quantized files become graphs of their real numbers, for the same formats.
     """
 
     function: str | None = None
     constants: Mapping[int, np.ndarray] | None = None
     batch: int | None = None
     shapes: Mapping[str, Sequence[int]] | None = None
+    as_floats: bool = False
 
 
 class Content(NamedTuple):
@@ -137,7 +139,8 @@ def _write_vgf(graph: Graph) -> Content:
 def _read_tflite(data: memoryview, asked: Asked) -> Graph:
     from tosajax.io import tflite
 
-    return _only(tflite.read(data, asked.batch, asked.shapes), asked)
+    graph = tflite.read(data, asked.batch, asked.shapes, as_floats=asked.as_floats)
+    return _only(graph, asked)
 
 
 def _read_onnx(data: memoryview, asked: Asked) -> Graph:

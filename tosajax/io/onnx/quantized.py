@@ -396,7 +396,7 @@ class _Expansion:
           operand: the operand.
           axis: the axis of its channels, if it has several scales.
         """
-        output = f"{self._result} of {operand.name}"
+        output = f"{self._result} operand {len(self.nodes)}"
         inputs = [name for name in operand if name]
         self.nodes.append(helper.make_node(_DEQUANTIZE, inputs, [output], output, axis=axis))
         return output

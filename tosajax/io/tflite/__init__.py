@@ -16,7 +16,7 @@ from tosajax.io import naming, reopening
 from tosajax.io.leftovers import left_over, of_int64
 from tosajax.io.programs import Program, run
 from tosajax.io.stored import Fields
-from tosajax.io.tflite import edits, schema
+from tosajax.io.tflite import edits, real, schema
 from tosajax.io.tflite.scales import scales_of
 from tosajax.report import UnsupportedError
 
@@ -28,7 +28,13 @@ _PLACE = f"({_MODEL}:0:0)"  # follows the name of a tensor in a location
 _Shapes = Mapping[str, Sequence[int]]
 
 
-def read(data: memoryview, batch: int | None = None, shapes: _Shapes | None = None) -> Graph:
+def read(
+    data: memoryview,
+    batch: int | None = None,
+    shapes: _Shapes | None = None,
+    *,
+    as_floats: bool = False,
+) -> Graph:
     """Reads a TFLite file as a graph.
 
     Inputs and outputs have the file's names, integers the file's scales. A batch that the file
@@ -38,6 +44,7 @@ def read(data: memoryview, batch: int | None = None, shapes: _Shapes | None = No
       data: the content of a file.
       batch: the size of an open first dimension of inputs.
       shapes: shapes of inputs that have open dimensions, by name.
+      as_floats: whether a quantized file becomes the graph of its real numbers; see `real`.
 
     Raises:
       FormatError: the file is broken.
@@ -50,7 +57,7 @@ def read(data: memoryview, batch: int | None = None, shapes: _Shapes | None = No
     stored = schema.checked(data)
     _check_types(stored["subgraphs"][0])
     _CONVERTER.path  # noqa: B018  raises before the work
-    reading = _Reading(data, stored)
+    reading = _Reading(data, stored, as_floats=as_floats)
     wanted = edits.Model(data).open_inputs
     given = _given(wanted, batch, shapes or {})
     if given or not wanted:
@@ -64,10 +71,11 @@ class _Reading:
     Args:
       data: the content of the file.
       stored: the same as nested fields.
+      as_floats: as for `read`.
     """
 
-    def __init__(self, data: memoryview, stored: Fields) -> None:
-        self._data = data
+    def __init__(self, data: memoryview, stored: Fields, *, as_floats: bool) -> None:
+        self._data, self._as_floats = data, as_floats
         self._main: Fields = stored["subgraphs"][0]
         version = f"{stored['version']}, converted by {_CONVERTER.version}"
         self._source = Source("TFLite flatbuffer", version, stored["description"] or "")
@@ -77,6 +85,8 @@ class _Reading:
         model = edits.Model(self._data)
         model.simplify()
         model.refuse_custom()
+        if self._as_floats:
+            real.in_floats(model)
         model.close(shapes)
         graph = self._loaded(_converted(model.content()))
         rewrites = (*model.rewrites, *graph.source.rewrites)

@@ -172,7 +172,7 @@ class Model:
             )
         except BROKEN as error:
             raise FormatError(f"sparse constant {name_of(tensor)!r}: {error}") from None
-        self._store(tensor, values)
+        self.store(tensor, values)
 
     def _type(self, tensor: Any) -> Any:
         """The type of the elements of a sparse constant.
@@ -198,7 +198,7 @@ class Model:
                 result.buffer = source.buffer
             elif code == operators.DEQUANTIZE and source is not None and self._is_half(source):
                 data = self.root.buffers[source.buffer].data
-                self._store(result, np.asarray(data, np.uint8).view(np.float16).astype(np.float32))
+                self.store(result, np.asarray(data, np.uint8).view(np.float16).astype(np.float32))
                 count += 1
             else:
                 kept.append(operator)
@@ -233,7 +233,7 @@ class Model:
     def _is_half(self, tensor: Any) -> bool:
         return tensor.type == self.schema.TensorType.FLOAT16
 
-    def _store(self, tensor: Any, values: np.ndarray) -> None:
+    def store(self, tensor: Any, values: np.ndarray) -> None:
         """Gives a tensor a constant value."""
         data = np.frombuffer(values.tobytes(), np.uint8)
         tensor.buffer = len(self.root.buffers)
@@ -272,7 +272,7 @@ class Model:
             type=self.schema.TensorType.INT32,
             name=f"shape of {name_of(result)}",
         )
-        self._store(shape, np.asarray(result.shape, np.int32))
+        self.store(shape, np.asarray(result.shape, np.int32))
         graph.tensors.append(shape)
         operator.inputs = [len(graph.tensors) - 1, weight, image, bias]
         self._note(f"{_CUSTOM.decode()} {name_of(result)!r}", "TRANSPOSE_CONV with a bias")
