@@ -65,8 +65,25 @@ def test_commands_run(command, tmp_path, monkeypatch, capsys):
     tosajax.save(tosajax.export(lambda x: x @ floats[:4], floats[:1]), tmp_path / "float.tosa")
     np.save(tmp_path / "floats.npy", floats)
     _stand_in(tmp_path, floats)
+    _write_foreign(tmp_path, command)
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(command)[1:]) == 0
+
+
+def _write_foreign(folder: Path, command: str) -> None:
+    """The file of another project that a command reads, if the packages for it are installed."""
+    if "net.tflite" in command:
+        pytest.importorskip("tosa_converter_for_tflite")
+        import tflite_files
+
+        (folder / "net.tflite").write_bytes(tflite_files.convolution())
+    if "net.onnx" in command:
+        pytest.importorskip("torch_mlir")
+        import onnx_files
+
+        add = onnx_files.node("Abs", ["x"], ["y"])
+        content = onnx_files.model([add], {"x": ["N", 3, None, None]}, {"y": 1})
+        (folder / "net.onnx").write_bytes(content)
 
 
 def _stand_in(folder: Path, floats: np.ndarray) -> None:
