@@ -262,6 +262,17 @@ def test_an_output_that_is_an_input_or_another_output():
     assert graph.outputs == ("y", "x'", "y'")
 
 
+def test_names_that_the_converter_gives_others():
+    """It numbers tensors: 0 to 2 are those of two operators and their constants."""
+    file = File()
+    x, middle, y = (file.tensor(name, (1, 4)) for name in ("2", "middle", "0"))
+    file.add("ABS", [x], [middle])
+    file.add("EXP", [middle], [y])
+    graph = check(file.content([x], [y]), floats(1, 4))
+    assert (graph.inputs, graph.outputs) == (("2",), ("0",))
+    assert {*graph.tensors} == {"2", "0'", "0"}
+
+
 def indices(*readers: str) -> bytes:
     """The position of the largest of x, in int64, and what other operators make of it."""
     file = File()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import flatbuffers
@@ -152,8 +152,3 @@ def run(content: bytes, *inputs: np.ndarray) -> list[np.ndarray]:
         interpreter.set_tensor(details["index"], x)
     interpreter.invoke()
     return [interpreter.get_tensor(y["index"]) for y in interpreter.get_output_details()]
-
-
-def fields_of(content: bytes) -> Mapping[str, Any]:
-    """The model in a file, as objects."""
-    return vars(schema.ModelT.InitFromPackedBuf(bytearray(content), 0))

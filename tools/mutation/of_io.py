@@ -68,6 +68,37 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "io/naming.py",
+        "io/test_tflite.py",
+        {
+            "_with_own_outputs": [skip("ends.add")],
+            "with_ends": [change("in", "not in")],
+        },
+    ),
+    *mutants(
+        "io/onnx/floors.py",
+        "io/test_onnx.py",
+        {
+            "_corrected": [change("//", "*"), change("-", "+", 0)],
+        },
+    ),
+    *mutants(
+        "io/onnx/quantized.py",
+        "io/test_onnx.py",
+        {
+            "_Rewriting._move": [condition("not _", 0)],
+            "_Expansion._bias": [change("*", "+")],
+        },
+    ),
+    *mutants(
+        "io/onnx/resizes.py",
+        "io/test_onnx.py",
+        {
+            "_simplify": [change("and", "or", 0)],
+            "_check_scales": [change("*", "/")],
+        },
+    ),
+    *mutants(
         "io/pre_1_0/files.py",
         "io/pre_1_0/test_every_operator.py",
         {
@@ -164,6 +195,38 @@ MUTANTS = [
         "io/spirv/test_spirv_round_trip.py",
         {
             "encoded": [change("|", "&")],
+        },
+    ),
+    *mutants(
+        "io/reopening.py",
+        "io/test_tflite.py",
+        {
+            "_open_sizes": [change("and", "or")],
+            "_takes": [change("==", "!=", 0)],
+        },
+    ),
+    *mutants(
+        "io/tflite/edits.py",
+        "io/test_tflite.py",
+        {
+            "Model.close": [condition("not _", 1)],
+            "Model._make_dense": [change("<", ">")],
+        },
+    ),
+    *mutants(
+        "io/tflite/schema.py",
+        "io/test_tflite.py",
+        {
+            "_check_tensor": [change("!=", "==")],
+            "_check_indices": [change("<=", "<", 0)],
+        },
+    ),
+    *mutants(
+        "io/tflite/sparse.py",
+        "io/test_tflite.py",
+        {
+            "dense": [change("*", "+", 0)],
+            "_children": [change("!=", "==", 0)],
         },
     ),
     *mutants(

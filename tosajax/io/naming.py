@@ -19,11 +19,12 @@ def with_ends(graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> Gr
       inputs: a name for each input.
       outputs: a name for each output; no name occurs twice among all.
     """
-    graph = _with_own_outputs(graph, {*inputs, *outputs})
+    ends = {*inputs, *outputs}
+    graph = _with_own_outputs(graph, ends)
     names = dict(zip((*graph.inputs, *graph.outputs), (*inputs, *outputs), strict=True))
-    taken = {*names.values(), *(graph.tensors.keys() - names.keys())}
+    taken = {*ends, *graph.tensors}
     for name in graph.tensors:
-        if name not in names and name in names.values():
+        if name in ends and name not in names:
             names[name] = unused(name, taken)
             taken.add(names[name])
     return _renamed(graph, names)

@@ -1,7 +1,7 @@
 """Nearest RESIZE that takes the element below, as ONNX's asymmetric and floor do.
 
-torch-mlir leaves the offset 0, and TOSA rounds to the nearer element. With scales of 2n to 2d, a
-position is a multiple of 2 / 2n: half an element less, but for one part, makes a floor of it.
+torch-mlir leaves the offset 0, and TOSA rounds to the nearer element. It writes scales as 2n / 2d,
+so that positions are even: half an element less, but for 1, makes a floor of the rounding.
 """
 
 from __future__ import annotations
@@ -53,14 +53,10 @@ def _corrected(
     draft: Draft, node: Node, scale: list[int], offset: list[int], border: list[int]
 ) -> Node:
     for axis in range(2):
-        n, d = scale[2 * axis : 2 * axis + 2]
-        if n % 2 or d % 2:
-            n, d, border[axis] = 2 * n, 2 * d, 2 * border[axis]
-        scale[2 * axis : 2 * axis + 2] = n, d
-        offset[axis] = -(n // 2 - 1)
+        offset[axis] = -(scale[2 * axis] // 2 - 1)
         border[axis] += offset[axis]
     names = [
         draft.const(f"{node.outputs[0]}.{part}", values, DType.SHAPE)
-        for part, values in (("scale", scale), ("offset", offset), ("border", border))
+        for part, values in (("offset", offset), ("border", border))
     ]
-    return dataclasses.replace(node, inputs=(node.inputs[0], *names))
+    return dataclasses.replace(node, inputs=(*node.inputs[:2], *names))
