@@ -132,7 +132,7 @@ def test_constants_of_the_same_function_leave_time_for_the_rest(monkeypatch):
 
     monkeypatch.setattr(automatic, "_SHARE", 0.0)
     names = [remedy.name for remedy in _linear_result().remedies]
-    assert names[-4:] == ["all examples seen", "gptq", "bias_correct", "INT16"]
+    assert names[-5:] == ["all examples seen", "gptq", "bias_correct", "INT16", "INT16, gptq"]
 
 
 def test_int16_is_kept_unless_the_noise_grows(monkeypatch):
@@ -185,6 +185,64 @@ def _search_of(fn: Any) -> Any:
     with Progress(None, False, unit="remedy") as bar:
         params, budget = tq.calibrate(model, batches), tq.Budget(seconds=0)
         return _Search(model, params, batches, budget, None, bar, time.perf_counter() - 1)
+
+
+def test_noise_of_weights_is_without_that_of_activations():
+    matrix = weights()[3]
+    search = _search_of(lambda x: x @ matrix)
+    model, params = search.first.model, search.first.params
+    (name,) = model.weights
+    frozen = model.freeze(params)
+    integers = np.asarray(frozen.tensors[name].values, np.float64).reshape(CLASSES, WIDTH)
+    scales = np.asarray(params["qparams"][name].scale, np.float64).reshape(-1, 1)
+    rounded = (integers * scales).T
+    found = search._noise_of_weights(search.first)
+    assert np.concatenate(found).mean() < search.first.noise.mean()
+    for half, own in zip(search.halves, found, strict=True):
+        (x,) = (np.asarray(each, np.float64).reshape(-1, WIDTH) for each in half)
+        noise, signal = (np.square(x @ each).sum(1) for each in (rounded - matrix, matrix))
+        np.testing.assert_allclose(own, noise / np.maximum(signal, np.median(signal)), rtol=1e-3)
+
+
+def test_weights_of_less_noise_are_kept_though_activations_hide_it(monkeypatch):
+    search = _search_of(network)
+    best = search.first._replace(noise=np.full(8, 0.1), held_back=np.full(8, 0.1))
+
+    def is_kept(whole: float, of_weights: float, score: float | None = None) -> bool:
+        """Whether a remedy stays that changes the noise of all and of weights by these shares."""
+        noise = 0.1 * (1 + whole) * np.linspace(0.9, 1.1, 8)
+        candidate = best._replace(noise=noise, held_back=noise.copy(), note="new", score=score)
+
+        def noise_of_weights(each: Any) -> tuple[np.ndarray, np.ndarray]:
+            share = 1 + of_weights * (each.note == "new")
+            return np.full(8, 0.01 * share), np.full(8, 0.01 * share)
+
+        monkeypatch.setattr(search, "_noise_of_weights", noise_of_weights)
+        monkeypatch.setattr(search, "best", best._replace(score=None if score is None else 0.5))
+        return search._rounds_better(candidate)
+
+    assert is_kept(0.01, -0.5)
+    assert not is_kept(0.01, 0.0)
+    assert not is_kept(0.3, -0.5)  # more than chance
+    assert is_kept(-0.3, 0.5)  # all in all
+    assert is_kept(0.01, -0.5, score=0.5)
+    assert not is_kept(0.01, -0.5, score=0.4)
+
+
+def test_gptq_is_tried_once_more_behind_int16(monkeypatch):
+    """Where it was not kept before, and INT16 was."""
+    from tosajax.quant.tune import automatic
+
+    for is_lifted, more in ((True, ["INT16", "INT16, gptq"]), (False, ["bias_correct", "INT16"])):
+        monkeypatch.setattr(automatic._Search, "_rounds_better", lambda *_: False)
+        monkeypatch.setattr(automatic._Search, "_is_better", lambda *_: False)
+        monkeypatch.setattr(
+            automatic._Search, "_is_no_worse", lambda *_, kept=is_lifted, **__: kept
+        )
+        found = _linear_result()
+        assert [remedy.name for remedy in found.remedies][-2:] == more
+    monkeypatch.setattr(automatic._Search, "_rounds_better", lambda *_: True)
+    assert _linear_result().remedies[-1].name == "INT16"
 
 
 def test_what_has_no_channels_to_scale_takes_no_time():

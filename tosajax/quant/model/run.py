@@ -347,6 +347,16 @@ def float_constants(
     return constants
 
 
+def rounded_weights(model: PreparedModel, params: Params) -> Params:
+    """The parameters with weights of the real values of their integers.
+
+    The float graph then has the noise that weights alone make.
+    """
+    constants = {name: corrected(params, name) for name in model.weights}
+    rounded = {n: fake_quantized(model, params, n, value) for n, value in constants.items()}
+    return {**params, "values": {**params["values"], **rounded}}
+
+
 def _rounding(model: PreparedModel, params: Params, mode: Mode) -> Rounded | None:
     """Rounds the tensors of the float graph in a mode; None where it leaves them as they are."""
     return None if mode == "float" else functools.partial(fake_quantized, model, params)

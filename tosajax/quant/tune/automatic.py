@@ -24,7 +24,7 @@ from tosajax.quant.model.batches import examples_at_once, joined_rows, rows
 from tosajax.quant.model.parts import heads
 from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params
-from tosajax.quant.model.run import computed_constants, exact_of_constants
+from tosajax.quant.model.run import computed_constants, exact_of_constants, rounded_weights
 from tosajax.quant.outliers import sizes_of, times_usual
 from tosajax.quant.preparation import prepare
 from tosajax.quant.qmodel import PreparedModel
@@ -232,7 +232,7 @@ class _Search:
             kinds = self.ranges.everywhere(name)
             self._try(name, lambda c, kinds=kinds: self._of_kinds(c, kinds), unseen)
         self._see_all()
-        is_rounded = self._try("gptq", self._by_gptq)
+        is_rounded = self._try("gptq", self._by_gptq, is_kept=self._rounds_better)
         for name, make in self._same_functions():
             both = functools.partial(self._with_values, make, then=self._by_gptq)
             is_rounded |= self._try(f"{name}, gptq", both)
@@ -243,7 +243,10 @@ class _Search:
         if self.budget.wide_macs > 0:
             # Outputs are wide for the sake of small elements, which hardly count as noise.
             kept = functools.partial(self._is_no_worse, slack=_GAIN)
-            self._try("INT16", self._lifted, is_kept=kept)
+            is_lifted = self._try("INT16", self._lifted, is_kept=kept)
+            if is_lifted and not is_rounded:
+                # The noise of activations may have hidden what it gained.
+                self._try("INT16, gptq", self._by_gptq)
 
     def result(self) -> Auto:
         best = self.best
@@ -296,6 +299,21 @@ class _Search:
         if candidate.score is None or best.score is None:
             return is_less
         return candidate.score > best.score or (is_less and candidate.score == best.score)
+
+    def _rounds_better(self, candidate: _Candidate) -> bool:
+        """Whether weights of other integers are better, all in all or by themselves.
+
+        The noise of activations may hide what weights gain, until INT16 lowers it. But where the
+        whole gets worse, by more than chance, they are not.
+        """
+        best, score = self.best, candidate.score
+        if self._is_better(candidate) or np.isinf(candidate.noise).any():
+            return self._is_better(candidate)
+        if score is not None and best.score is not None and score < best.score:
+            return False
+        before, after = (self._noise_of_weights(each) for each in (best, candidate))
+        whole = [(each.noise, each.held_back) for each in (candidate, best)]
+        return lowers_noise(before, after) and not lowers_noise(*whole)
 
     def _is_no_worse(self, candidate: _Candidate, slack: float = 0.0) -> bool:
         """Whether its score is higher than that of the best one, or its noise no larger.
@@ -462,13 +480,31 @@ class _Search:
 
     def _noises(self, candidate: _Candidate, half: int, names: Sequence[str]) -> np.ndarray:
         """The noise of each tensor and each example that counts: (tensors, examples)."""
-        values, counted = self._run(candidate)(*self.halves[half]), self.counted[half]
-        wanted = self.wanted[half]
+        return self._relative(self._run(candidate)(*self.halves[half]), half, names)
+
+    def _relative(
+        self, values: Mapping[str, jax.Array], half: int, names: Sequence[str]
+    ) -> np.ndarray:
+        """The noise of tensors, given by name for a half, of each example that counts."""
+        counted, wanted = self.counted[half], self.wanted[half]
         noises = [
             _relative_noise(np.asarray(values[name])[counted], wanted[name][counted])
             for name in names
         ]
         return np.stack(noises)
+
+    def _noise_of_weights(self, candidate: _Candidate) -> tuple[np.ndarray, np.ndarray]:
+        """The noise of each example that counts, of each half, without that of activations."""
+        model = candidate.model
+        watched = model.programs.once(self.names, lambda: model.with_outputs(*self.names))
+        params = jitted(watched, rounded_weights)(candidate.params)
+        halves = [watched.apply(params, *half, mode="float") for half in self.halves]
+        first, second = (
+            self.weights
+            @ self._relative(dict(zip(self.names, values, strict=True)), half, self.heads)
+            for half, values in enumerate(halves)
+        )
+        return first, second
 
     def _predict(self, candidate: _Candidate) -> Predict:
         run, outputs = self._run(candidate), candidate.model.graph.outputs
