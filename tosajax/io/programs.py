@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,16 +98,29 @@ def missing(distribution: str, extra: str) -> ImportError:
     return ImportError(f"{distribution} is not installed: pip install 'tosajax[{extra}]'")
 
 
-def run(command: Sequence[str], folder: Path, size: int) -> Failure | None:
+def run_module(name: str, folder: Path, size: int) -> Failure | None:
+    """Runs a module of this package as a program, with this process's paths of packages."""
+    paths = os.pathsep.join(map(os.path.abspath, sys.path))
+    command = [sys.executable, "-m", name]
+    return run(command, folder, size, {**os.environ, "PYTHONPATH": paths})
+
+
+def run(
+    command: Sequence[str],
+    folder: Path,
+    size: int,
+    environment: Mapping[str, str] | None = None,
+) -> Failure | None:
     """Runs a program in a folder; None if it succeeds.
 
     Args:
       command: the program and its arguments.
       folder: the folder that it runs and writes in.
       size: the size of the model in bytes, by which the limits grow.
+      environment: the variables of the process; by default those of this one.
     """
     with subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     ) as process:  # fmt: skip
         try:

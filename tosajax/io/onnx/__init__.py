@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,22 +15,21 @@ from typing import Any
 from tosajax.graph import Graph, Rewrite, Source
 from tosajax.io import naming, programs
 from tosajax.io.leftovers import left_over, of_int64
+from tosajax.io.onnx.exchange import ANSWER, ERRORS, IMPORTED, MODEL, REQUEST
 from tosajax.io.onnx.floors import with_floors
 from tosajax.io.programs import Program
-from tosajax.report import FormatError, UnsupportedError
+from tosajax.report import UnsupportedError
 
 __all__ = ["read"]
 
 _EXTRA = "from-onnx"
 _CONVERTER = Program("torch-mlir-opt", "torch-mlir", _EXTRA)
 _WORKER = "tosajax.io.onnx.worker"
-_MODEL, _REQUEST, _ANSWER = "model.onnx", "request.json", "answer.json"
-_IMPORTED, _RESULT = "torch.mlirbc", "model.mlir"
+_RESULT = "model.mlir"
 _PIPELINE = (
     "builtin.module(torch-onnx-to-torch-backend-pipeline{backend-legal-ops="
     "aten.flatten.using_ints,aten.adaptive_avg_pool1d},torch-backend-to-tosa-backend-pipeline)"
 )
-_ERRORS = {kind.__name__: kind for kind in (FormatError, UnsupportedError, ValueError)}
 _Shapes = Mapping[str, Sequence[int]]
 
 
@@ -77,15 +75,18 @@ def _prepared(data: memoryview, batch: int | None, shapes: _Shapes, folder: Path
       UnsupportedError: the worker refuses it, or ended.
       ValueError: an input's shape stays open, or contradicts the model.
     """
-    (folder / _MODEL).write_bytes(data)
-    request = {"batch": batch, "shapes": {name: [*shape] for name, shape in shapes.items()}}
-    (folder / _REQUEST).write_text(json.dumps(request))
-    failure = programs.run([sys.executable, "-m", _WORKER], folder, len(data))
+    (folder / MODEL).write_bytes(data)
+    request = {
+        "batch": batch,
+        "shapes": {name: [int(size) for size in shape] for name, shape in shapes.items()},
+    }
+    (folder / REQUEST).write_text(json.dumps(request))
+    failure = programs.run_module(_WORKER, folder, len(data))
     if failure is not None:
         raise UnsupportedError(f"the ONNX model cannot be prepared: {failure.message}")
-    facts = json.loads((folder / _ANSWER).read_text())
+    facts = json.loads((folder / ANSWER).read_text())
     if error := facts.get("error"):
-        raise _ERRORS[error[0]](error[1])
+        raise ERRORS[error[0]](error[1])
     return facts
 
 
@@ -96,7 +97,7 @@ def _converted(facts: Mapping[str, Any], folder: Path, size: int) -> bytes:
       UnsupportedError: an operator of ONNX has no TOSA; the message names it.
     """
     command = [
-        *(_CONVERTER.path, _IMPORTED, "-o", _RESULT, f"--pass-pipeline={_PIPELINE}"),
+        *(_CONVERTER.path, IMPORTED, "-o", _RESULT, f"--pass-pipeline={_PIPELINE}"),
         *("--mlir-print-debuginfo", "--mlir-disable-threading"),
     ]
     failure = programs.run(command, folder, size)

@@ -2,8 +2,7 @@
 
     python -m tosajax.io.onnx.worker
 
-The process reads `model.onnx` and `request.json` in its folder, and writes `torch.mlirbc` and
-`answer.json`.
+The process reads and writes the files of `exchange` in its folder.
 """
 
 from __future__ import annotations
@@ -14,18 +13,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tosajax.io.onnx.exchange import ANSWER, ERRORS, IMPORTED, MODEL, REQUEST
 from tosajax.io.onnx.preparation import Prepared, prepared
-from tosajax.report import FormatError, UnsupportedError
-
-MODEL, REQUEST, ANSWER, RESULT = "model.onnx", "request.json", "answer.json", "torch.mlirbc"
-ERRORS = {kind.__name__: kind for kind in (FormatError, UnsupportedError, ValueError)}
+from tosajax.report import UnsupportedError
 
 
 def main(folder: Path) -> None:
     request = json.loads((folder / REQUEST).read_text())
     try:
         found = prepared((folder / MODEL).read_bytes(), request["batch"], request["shapes"], folder)
-        (folder / RESULT).write_bytes(_imported(found.model))
+        (folder / IMPORTED).write_bytes(_imported(found.model))
         answer: dict[str, Any] = _facts(found)
     except tuple(ERRORS.values()) as error:
         answer = {"error": [type(error).__name__, str(error)]}
