@@ -52,8 +52,6 @@ def read(
       ValueError: a shape is not one of an input with open dimensions.
       ImportError: the converter is not installed.
     """
-    from tosajax.io import mlir  # noqa: F401  so that a missing package is told before the work
-
     stored = schema.checked(data)
     _check_types(stored["subgraphs"][0])
     _CONVERTER.path  # noqa: B018  raises before the work
