@@ -8,14 +8,22 @@ from typing import Any
 import jax
 
 from tosajax.from_jax.callees import PARAMETERS, callee, closed
+from tosajax.from_jax.rules import image
 from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value
 
 
 def call(step: Step, *args: Value) -> list[Value]:
-    """The called function, inlined; custom derivatives, batching and partitioning are ignored."""
+    """The called function, inlined; RESIZE for `jax.image.resize` to nearest or between centers.
+
+    Custom derivatives, batching and partitioning are ignored.
+    """
     jaxpr = callee(step.primitive, step.params)
     assert jaxpr is not None
+    if step.params.get("name") == image.FUNCTION and len(args) == 1:
+        resized = image.resize(step, jaxpr, *args)
+        if resized is not None:
+            return [resized]
     return step.jaxs(jaxpr, *args)
 
 
