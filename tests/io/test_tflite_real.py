@@ -130,12 +130,12 @@ def test_constants():
     weight = packed.tensor("weight", halves.shape, "int8", scale=SCALES, zero_point=[0] * 3)
     packed.store(weight, octets.astype(np.uint8))
     packed.graph.tensors[weight].type = schema.TensorType.INT4
-    bias = packed.constant("bias", np.float32([1, 2, 3]))
+    bias = packed.constant("bias", np.array([1, 2, 3], np.float32))
     y = packed.tensor("y", (1, 4, 4, 3))
     packed.add("CONV_2D", [x, weight, bias], [y], "Conv2DOptions", **CONV)
     graph = load(packed)
     (found,) = [t.values for t in graph.tensors.values() if t.shape == (3, 3, 3, 2)]
-    wanted = halves * np.float32(SCALES).reshape(3, 1, 1, 1)
+    wanted = halves * np.array(SCALES, np.float32).reshape(3, 1, 1, 1)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
     assert [node.op for node in graph.nodes if not node.op.startswith("CONST")] == ["CONV2D"]
 

@@ -7,7 +7,7 @@ from mutation.listing import mutants
 
 MUTANTS = [
     *mutants(
-        "compare/_model_files.py",
+        "io/stored.py",
         "compare/test_etrecord_scales.py",
         {
             "Stored.quantization": [change("-", "+", 1)],
@@ -73,11 +73,11 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "compare/tflite_scales.py",
+        "io/tflite/scales.py",
         "compare/test_tflite_scales.py",
         {
             "_quantization": [change("0", "1", 2)],
-            "scales_of_tflite": [change("!=", "==")],
+            "scales_of": [change("!=", "==")],
         },
     ),
     *mutants(

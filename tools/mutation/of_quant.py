@@ -46,7 +46,13 @@ MUTANTS = [
             "_Chain.after": [change("max", "min"), left("or"), left("and")],
             "_Matcher.match": [left("and"), left("or", 0), right("or", 1)],
             "_Matcher.straight_through": [change("==", "!=", 1)],
-            "_Matcher._of": [condition("False", 1), change("<", ">")],
+            "_Matcher._of": [condition("False", 0), change("max", "min")],
+            "_Matcher.limit": [condition("False"), right("or")],
+            "_Matcher._nearest": [right("and", 0), change("any", "all"), change("==", "!=", 1)],
+            "_Matcher._is_below_half": [right("and"), change("==", "!=")],
+            "_Matcher._is_tie": [condition("False", 1), right("and")],
+            "_integers": [change("<", ">")],
+            "_is_within": [left("and"), right("and")],
             "_Matcher._truncated": [left("and", 2)],
             "_Matcher._rounding": [change("-", "+", 0)],
             "without_fake_quants": [change("==", "!=")],
@@ -58,6 +64,13 @@ MUTANTS = [
         {
             "_largest_integers": [change("==", "!=", 0), change("+", "-")],
             "scales_of_integers": [change("<", ">")],
+            "ends_around_zero": [
+                change("<", "<="),
+                change("<=", "<"),
+                left("or"),
+                change("2", "1", 0),
+            ],
+            "qparams_of_ends": [change("<", ">"), change("-", "+", 0)],
         },
     ),
     *mutants(
@@ -200,6 +213,8 @@ MUTANTS = [
             "lowers_noise": [change("<", ">="), left("or"), right("or"), left("and")],
             "_Search._try": [change(">", "<")],
             "_Search._ranges_of": [condition("True")],
+            "_Search._rounds_better": [left("and", 1), right("and", 1), change("<", ">")],
+            "_Search._noise_of_weights": [change("self.heads", "self.names")],
         },
     ),
     *mutants(

@@ -215,7 +215,7 @@ def test_the_ends_of_integers_stay_in_the_floats():
     params = quant.calibrate(model, [X])
     floats = model.apply(params, X, mode="float")
     for y, wanted in zip(floats, fn(X), strict=True):
-        np.testing.assert_allclose(y, wanted, atol=0.51 * S)
+        np.testing.assert_allclose(y, wanted, atol=0.51 * float(S))
     frozen = model.freeze(params)
     assert [node.op for node in frozen.nodes].count("CLAMP") == 1  # that of 1 and 2
     assert quant.check_bit_exact(model, params, X, against=("frozen",))

@@ -110,8 +110,9 @@ def _integers(scale: float, low: float, high: float) -> FakeQuant | None:
 def _is_within(clamp: Node, ends: Sequence[np.float32]) -> bool:
     """Whether a CLAMP leaves nothing beyond the ends of integers, but for the rounding of reals."""
     low, high = (float(clamp.attributes[end]) for end in _ENDS)
-    room = _NEAR * float(ends[1] - ends[0])
-    return low >= ends[0] - room and high <= ends[1] + room
+    least, most = (float(end) for end in ends)
+    room = _NEAR * (most - least)
+    return low >= least - room and high <= most + room
 
 
 def _source(producers: Mapping[str, Node], name: str) -> str:

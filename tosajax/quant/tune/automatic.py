@@ -102,12 +102,13 @@ def auto(
     that leave out outliers, each judged on examples that it was not observed on, as ranges hold all
     that they have seen. With the ranges of all examples it goes on to GPTQ; activations that are
     smoothed, or channels that are equalized, before GPTQ, which makes weights of large channels
-    round well, and by themselves where GPTQ has lost; corrected biases; INT16 for the tensors that
-    cost most, as far as the budget of multiply-accumulates goes: one half of the examples makes
-    sets of them, and all choose one. Outputs count alike, each by the share of its noise that is
-    left. A remedy is kept if it raises the metric; or lowers the noise of the integers that ship,
-    over all examples and by more than a few of them would by chance, is not worse on the other
-    half, and does not lower the metric. INT16 is kept unless the noise grows.
+    round well, and by themselves where GPTQ has lost; INT16 for the tensors that cost most, as far
+    as the budget of multiply-accumulates goes: one half of the examples makes sets of them, and all
+    choose one; corrected biases. Outputs count alike, each by the share of its noise that is left.
+    A remedy is kept if it raises the metric; or lowers the noise of the integers that ship, over
+    all examples and by more than a few of them would by chance, is not worse on the other half, and
+    does not lower the metric. GPTQ is kept as well where weights alone make less noise, and INT16
+    unless the noise grows.
 
     Args:
       graph: the float graph or function, as for `prepare`.
@@ -239,14 +240,15 @@ class _Search:
         if not is_rounded:
             for name, make in self._same_functions():
                 self._try(name, functools.partial(self._with_values, make))
-        self._try("bias_correct", self._bias_corrected)
         if self.budget.wide_macs > 0:
             # Outputs are wide for the sake of small elements, which hardly count as noise.
             kept = functools.partial(self._is_no_worse, slack=_GAIN)
             is_lifted = self._try("INT16", self._lifted, is_kept=kept)
             if is_lifted and not is_rounded:
                 # The noise of activations may have hidden what it gained.
-                self._try("INT16, gptq", self._by_gptq)
+                self._try("gptq again", self._by_gptq)
+        # The last, as it takes up the mean of all errors: biases are wrong where others go later.
+        self._try("bias_correct", self._bias_corrected)
 
     def result(self) -> Auto:
         best = self.best
