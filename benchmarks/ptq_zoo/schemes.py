@@ -56,6 +56,7 @@ SCHEMES = {
     "mse": _observed(quant.mse()),
     "auto": Scheme(budget=quant.Budget()),
     "auto w4": Scheme(weight=_INT4, budget=quant.Budget()),
+    "auto a16": Scheme(act=quant.QSpec("i16"), budget=quant.Budget()),
     "narrow": Scheme(options={"wide_normalizers": False, "wide_elementwise": False}),
     "one scale": Scheme(options={"channel_scales": False}),
 }
