@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pickle
 import re
 import time
 from typing import Any
@@ -394,6 +395,29 @@ def test_a_budget_out_of_range(budget):
     (name,) = budget
     with pytest.raises(ValueError, match=name):
         tq.Budget(**budget)
+
+
+def test_a_search_goes_on_from_another():
+    states: list[tq.Auto] = []
+    options: dict[str, Any] = {"example_args": [examples()[0]]}
+    tq.auto(network, examples(), **options, on_remedy=states.append)
+    whole = result()
+    assert states[-1].graph == whole.graph
+    for at in (1, 4, len(states) - 2, len(states) - 1):
+        start, more = pickle.loads(pickle.dumps(states[at])), list[tq.Auto]()
+        found = tq.auto(network, examples(), **options, start=start, on_remedy=more.append)
+        names = [remedy.name for remedy in whole.remedies]
+        assert [remedy.name for remedy in found.remedies] == names
+        assert len(more) == len(states) - 1 - at
+        assert found.graph == whole.graph
+        assert found.lifted == whole.lifted
+        kept = [remedy.is_kept for remedy in whole.remedies]
+        assert [remedy.is_kept for remedy in found.remedies] == kept
+
+
+def test_a_search_does_not_go_on_from_that_of_another_graph():
+    with pytest.raises(ValueError, match=r"start is of a graph of .*, expected the result of "):
+        tq.auto(network, examples(), example_args=[examples()[0]], start=_linear_result())
 
 
 def test_wrong_arguments():

@@ -46,6 +46,7 @@ _FAR = 8  # times the largest outputs of most examples, those of an outlier
 _SHARE = 0.6  # of the time, which constants of the same function may take
 _LITTLE = 1e-5  # noise of a head, 50 dB: as good as none
 _WORSE = 1.05  # of the noise on held-back examples, which are few
+_SEEN = "all examples seen"  # a step of the search, after which ranges are those of all examples
 
 # Runs the integers on a batch of real inputs, and returns real outputs.
 Predict = Callable[..., tuple[jax.Array, ...]]
@@ -94,6 +95,8 @@ def auto(
     states: Mapping[str, str] | None = None,
     metric: Metric | None = None,
     budget: Budget | None = None,
+    start: Auto | None = None,
+    on_remedy: Callable[[Auto], object] | None = None,
     progress: bool = False,
 ) -> Auto:
     """Quantizes a graph with the remedies that help it, within a budget.
@@ -121,6 +124,10 @@ def auto(
         outputs of the integers; for example, it returns the accuracy on labelled data. The greater,
         the better.
       budget: what the search may spend; `Budget()` by default.
+      start: the result of a search of the same graph, rules and examples to go on from, as when its
+        time was over. What it tried is not tried again.
+      on_remedy: a function of the result so far, which is called after each remedy; for example, it
+        pickles it, to go on from.
       progress: show the remedy at work on a terminal.
 
     Returns:
@@ -128,6 +135,7 @@ def auto(
 
     Raises:
       TypeError, ValueError, UnsupportedError, TosaError: as `prepare` and `calibrate` raise them.
+      ValueError: `start` is the result of another graph.
 
     Example:
       >>> import numpy as np
@@ -143,13 +151,16 @@ def auto(
     """
     budget = Budget() if budget is None else budget
     check_type("budget", budget, Budget, "a quant.Budget")
+    check_type("start", start, Auto | None, "the result of `auto`")
     batches = list(batches)
     with Progress(None, progress, unit="remedy") as bar:
         bar.step("defaults")
         begin = time.perf_counter()
         model = prepare(graph, rules, example_args=example_args, params=params, states=states)
+        if start is not None:
+            _check_same(start.model, model)
         search = _Search(model, calibrate(model, batches), batches, budget, metric, bar, begin)
-        search.run()
+        search.run(start, on_remedy)
     return search.result()
 
 
@@ -186,6 +197,8 @@ class _Search:
         self.deadline = begin + budget.seconds
         self.end_of_functions = begin + _SHARE * budget.seconds
         self.remedies: list[Remedy] = []
+        self.tried: dict[str, bool] = {}  # by an earlier search: whether it kept a remedy
+        self.on_remedy: Callable[[Auto], object] | None = None
         tensors = model.float_graph.input_tensors
         real = real_batches(model, batches, allow_nan=False)
         joined = joined_rows(tensors, real)
@@ -225,10 +238,14 @@ class _Search:
         except ValueError:  # only other examples take a branch
             return self.ranges
 
-    def run(self) -> None:
-        """All remedies, until the time is over."""
-        unseen = self._measured_unseen
+    def run(
+        self, start: Auto | None = None, on_remedy: Callable[[Auto], object] | None = None
+    ) -> None:
+        """All remedies, until the time is over; see `auto`."""
+        unseen, self.on_remedy = self._measured_unseen, on_remedy
         self._leave_out_outliers()
+        if start is not None:
+            self._go_on_from(start)
         for name in self.ranges.observers:
             kinds = self.ranges.everywhere(name)
             self._try(name, lambda c, kinds=kinds: self._of_kinds(c, kinds), unseen)
@@ -263,7 +280,18 @@ class _Search:
             best.lifts.lifted,
             best.lifts.wide_macs,
             {name: _decibels(noise) for name, noise in best.lifts.left.items()},
+            dict(best.kinds),
         )
+
+    def _go_on_from(self, start: Auto) -> None:
+        """Takes what an earlier search has found, and what it has tried."""
+        self.remedies = list(start.remedies)
+        self.tried = {remedy.name: remedy.is_kept for remedy in start.remedies}
+        left = {name: 10 ** (-sqnr / 10) for name, sqnr in start.left.items()}
+        lifts = Lifts(start.lifted, start.wide_macs, left)
+        found = _Candidate(start.model, start.params, kinds=start.observers, lifts=lifts)
+        is_seen = _SEEN in self.tried
+        self.best = (self._measured if is_seen else self._measured_unseen)(found)
 
     # One remedy.
 
@@ -276,8 +304,8 @@ class _Search:
     ) -> bool:
         """Makes a candidate of the best one, measures it, and keeps it if it is better."""
         begin = time.perf_counter()
-        if begin > self.deadline:
-            return False
+        if name in self.tried or begin > self.deadline:
+            return self.tried.get(name, False)
         self.bar.step(name)
         try:
             made = make(self.best._replace(note=""))
@@ -291,6 +319,8 @@ class _Search:
         self._add(name, begin, candidate, is_kept=keeps)
         if keeps:
             self.best = candidate
+        if self.on_remedy is not None:
+            self.on_remedy(self.result())
         return keeps
 
     def _is_better(self, candidate: _Candidate) -> bool:
@@ -378,9 +408,9 @@ class _Search:
     def _see_all(self) -> None:
         """Goes on with the ranges of all examples, which the next remedies are compared with."""
         begin = time.perf_counter()
-        if begin <= self.deadline:
+        if begin <= self.deadline and _SEEN not in self.tried:
             self.best = self._with_noise(self.best, [self.best.params] * 2)
-            self._add("all examples seen", begin, self.best, is_kept=True)
+            self._add(_SEEN, begin, self.best, is_kept=True)
 
     def _of_kinds(self, best: _Candidate, kinds: Kinds) -> _Candidate:
         return best._replace(params=self.ranges.params(kinds), kinds=kinds)
@@ -525,6 +555,19 @@ class _Search:
         computed, qparams = computed_constants(model, params), {"qparams": params["qparams"]}
         run = jitted(watched, exact_of_constants)
         return lambda *inputs: dict(zip(self.names, run(qparams, computed, *inputs), strict=True))
+
+
+def _check_same(found: PreparedModel, model: PreparedModel) -> None:
+    """Raises ValueError where an earlier search was of another graph."""
+    ends = [
+        {
+            t.name: str(t)
+            for t in (*each.float_graph.input_tensors, *each.float_graph.output_tensors)
+        }
+        for each in (found, model)
+    ]
+    if ends[0] != ends[1]:
+        raise ValueError(f"start is of a graph of {ends[0]}, expected the result of {ends[1]}")
 
 
 def _examples_at(joined: Sequence[Any], places: np.ndarray) -> tuple[Any, ...]:

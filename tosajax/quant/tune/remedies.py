@@ -59,6 +59,7 @@ class Auto:
       lifted: the tensors in INT16 where the rules ask for INT8.
       wide_macs: the share of multiply-accumulates that read them.
       left: tensors whose lift to INT16 would still help most, with the SQNR that it would give.
+      observers: the kind of range of each tensor that has another one than by default.
 
     Example:
       >>> import numpy as np
@@ -77,6 +78,7 @@ class Auto:
     lifted: tuple[str, ...] = ()
     wide_macs: float = 0.0
     left: dict[str, float] = dataclasses.field(default_factory=dict)
+    observers: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Auto({', '.join(f'{label} {value}' for label, value in self.summary())})"
