@@ -140,7 +140,8 @@ def sets_to_lift(
     Two sets have places while each helps, those first that help most by themselves, or most for
     their cost. The third has those that are missed most for their cost where all others are lifted:
     a tensor may help only together with others, as those that feed one sum. The last has all others
-    as well that fit, which only these examples may not miss.
+    as well that fit, which only these examples may not miss. Where the time is over before that is
+    known, the last set has those that help most for their cost by themselves, as far as they fit.
 
     Args:
       costs: of all places.
@@ -151,13 +152,14 @@ def sets_to_lift(
     before = noise([])
     each = [place for place in range(len(costs)) if fits([place])]
     alone = _with_each(each, lambda place: noise([place]), deadline)
+    # In front of the sets that grow place by place, which take what time there is.
+    without = _with_each(each, lambda place: noise([p for p in each if p != place]), deadline)
     gains = {place: before - value for place, value in alone.items() if value < before}
     for_cost = {place: gain / costs[place] for place, gain in gains.items()}
     orders = _by(gains), _by(for_cost)
     sets = [_chosen(order, gains, noise, fits, deadline) for order in orders]
-    without = _with_each(each, lambda place: noise([p for p in each if p != place]), deadline)
     if len(without) < len(each):
-        return alone, sets
+        return alone, [*sets, _fitting([], orders[1], fits)]
     before = noise(each)
     missed = {place: (value - before) / costs[place] for place, value in without.items()}
     helpful = _fitting([], [place for place in _by(missed) if missed[place] > 0], fits)
