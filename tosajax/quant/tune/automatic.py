@@ -44,6 +44,7 @@ _GAIN = 0.01  # of the noise that a remedy must remove at least, to be worth kee
 _ERRORS = 1.7
 _FAR = 8  # times the largest outputs of most examples, those of an outlier
 _SHARE = 0.6  # of the time, which constants of the same function may take
+_REST = 0.1  # of the time, in which the choice of INT16 is compiled and measured
 _LITTLE = 1e-5  # noise of a head, 50 dB: as good as none
 _WORSE = 1.05  # of the noise on held-back examples, which are few
 _SEEN = "all examples seen"  # a step of the search, after which ranges are those of all examples
@@ -458,7 +459,7 @@ class _Search:
             halves,
             self.weights.tolist(),
             self.budget.wide_macs,
-            self.deadline,
+            self.deadline - _REST * self.budget.seconds,
             outputs=outputs,
         )
         note = f"{html.counted(len(lifts.lifted), 'tensor')}, {lifts.wide_macs:.1%} of MACs"
