@@ -11,21 +11,16 @@ import pickle
 import pkgutil
 
 import pytest
+from illegal_graph import fail, illegal
 
 import tosajax
-from tosajax import Builder, DType, FormatError, TosaError, UnsupportedError
+from tosajax import FormatError, TosaError, UnsupportedError
 from tosajax.hifi.bench._options import BenchError
 from tosajax.hifi.errors import ErrorCode, Fault, NNLibConfigError, NNLibParamError
 from tosajax.sweep.evaluate import ReadError
 
 # Importing the worker reads standard input; importing the command line ends the process.
 SCRIPTS = ("tosajax.__main__", "tosajax.reference_model._worker")
-
-
-def illegal():
-    b = Builder()
-    x = b.input("x", DType.INT32, (1, 3))
-    return b.graph([b.op("ADD", x, x, shape=(3, 3), name="sum")])
 
 
 FAULT = Fault(ErrorCode.GRU_CONFIG_FATAL_INVALID_IN_FEATS, "in_feats", 3, "a multiple of 4")
@@ -65,10 +60,6 @@ def test_pickled_and_copied(error):
             for e in (again, error)
         )
         assert found == wanted
-
-
-def fail():
-    TosaError(tosajax.validate(illegal())).report.raise_errors()
 
 
 def test_raised_in_another_process():

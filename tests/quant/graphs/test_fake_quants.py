@@ -338,6 +338,8 @@ def test_ends_of_weights_with_a_zero_point():
     # One more integer than 8 bits have; what INT8 holds without a zero point; no grid; too few.
     assert ends_around_zero(bytes_around(100, 4, 5, least=-1)) is None
     assert ends_around_zero(bytes_around(128, 4, 5)) is None
+    assert ends_around_zero(np.ones((4, 5), np.float32)) is None
+    assert ends_around_zero(bytes_around(0, 4, 5, least=0, most=100)) is None
     assert ends_around_zero(drawn(4, 5)) is None
     assert ends_around_zero(bytes_around(52, 3, 5)) is None
     assert ends_around_zero(np.zeros((4, 5), np.float32)) is None

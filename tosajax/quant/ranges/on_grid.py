@@ -75,13 +75,13 @@ def ends_around_zero(values: np.ndarray) -> tuple[int, int] | None:
     if values.size < _LEAST or not largest:
         return None
     unit = values.reshape(-1).astype(np.float64) / largest
-    counts = np.arange(_MOST + 1, 2 * _MOST + 2)
+    counts = np.arange(1, 2 * _MOST + 2)
     counts = counts[_are_whole(counts[:, None] * unit[:_FEW])]
-    for count in counts.tolist():
-        if _are_whole(unit * count):
-            low, high = (round(end * count) for end in (unit.min(initial=0), unit.max(initial=0)))
-            return (low, high) if high - low <= 2 * _MOST + 1 else None
-    return None
+    count = next((count for count in counts.tolist() if _are_whole(unit * count)), 0)
+    if count <= _MOST:  # on no grid, or INT8 holds them without a zero point
+        return None
+    low, high = (round(end * count) for end in (unit.min(initial=0), unit.max(initial=0)))
+    return (low, high) if high - low <= 2 * _MOST + 1 else None
 
 
 def qparams_of_ends(
