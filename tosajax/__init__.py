@@ -78,12 +78,11 @@ def load(
     shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]] | None = None,
     as_floats: bool = False,
 ) -> Graph:
-    """Reads a graph from a file or the bytes of one, in any format that has TOSA in it, or becomes
-    TOSA by a converter.
+    """Reads a graph from a file or the bytes of one; a converter makes TOSA of what is none.
 
-    The content shows which: `.tosa` files and their JSON form, MLIR text and bytecode of the `tosa`
-    dialect, SPIR-V graph modules, VGF, TFLite, ONNX. Graphs of TOSA before 1.0 are rewritten as
-    1.0.1; `Graph.source` has the format and the rewrites.
+    The content shows the format: `.tosa` files and their JSON form, MLIR text and bytecode of the
+    `tosa` dialect, SPIR-V graph modules, VGF, TFLite, ONNX. Graphs of TOSA before 1.0 are rewritten
+    as 1.0.1; `Graph.source` has the format and the rewrites.
 
     Args:
       path_or_bytes: a path, or the content of a file.

@@ -192,12 +192,19 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "quant/tune/noise.py",
+        "quant/tune/test_noise.py",
+        {
+            "lowers_noise": [change("<", ">="), left("or"), right("or"), left("and")],
+            "relative_noise": [left("/", 0), unwrap("np.maximum")],
+        },
+    ),
+    *mutants(
         "quant/tune/automatic.py",
         "quant/tune/test_automatic.py",
         {
             "_Search._outliers": [change(">", "<")],
             "_Search._is_no_worse": [change(">", "<"), change("!=", "==")],
-            "_relative_noise": [left("/", 0), unwrap("np.maximum")],
         },
     ),
     *mutants(
@@ -205,7 +212,6 @@ MUTANTS = [
         "quant/tune/test_automatic.py",
         {
             "_Search._is_better": [change(">", "<"), left("and"), left("or", 1)],
-            "lowers_noise": [change("<", ">="), left("or"), right("or"), left("and")],
             "_Search._try": [change(">", "<")],
             "_Search._ranges_of": [condition("True")],
             "_Search._rounds_better": [left("and", 1), right("and", 1), change("<", ">")],

@@ -124,7 +124,7 @@ def run(
         stderr=subprocess.STDOUT,
     ) as process:  # fmt: skip
         try:
-            _limit(process.pid, size)
+            limit(process.pid, size, memory=_MEMORY, cpu_seconds=_cpu_seconds(size))
             printed, _ = process.communicate(timeout=_SECONDS)
         except subprocess.TimeoutExpired:
             return Failure(f"it took more than {_SECONDS} seconds")
@@ -133,17 +133,26 @@ def run(
     return _failure(process.returncode, printed.decode("utf-8", "replace"), size)
 
 
-def _limit(process: int, size: int) -> None:
-    # Other systems have no such limits, and the process may have ended.
+def limit(process: int, size: int, *, memory: int, cpu_seconds: int | None = None) -> None:
+    """Limits a process that reads a model, on systems that can.
+
+    Args:
+      process: its number.
+      size: the size of the model in bytes, by which the limits of memory and output grow.
+      memory: the limit of its memory in bytes for a small model.
+      cpu_seconds: the limit of its processor time.
+    """
+    # Other systems have no such limits, and the process may have ended, or has lower ones.
     with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
         import resource
 
         limits = {
-            resource.RLIMIT_CPU: _cpu_seconds(size),
-            resource.RLIMIT_AS: _MEMORY + _MEMORY_TIMES * size,
+            resource.RLIMIT_AS: memory + _MEMORY_TIMES * size,
             resource.RLIMIT_FSIZE: _OUTPUT + _OUTPUT_TIMES * size,
             resource.RLIMIT_CORE: 0,
         }
+        if cpu_seconds is not None:
+            limits[resource.RLIMIT_CPU] = cpu_seconds
         for kind, most in limits.items():
             resource.prlimit(process, kind, (most, most))
 

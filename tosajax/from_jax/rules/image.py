@@ -6,52 +6,49 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from tosajax import ops
+from tosajax.builder import Builder
 from tosajax.from_jax.evaluation import known_results
 from tosajax.from_jax.rules._wide import has_type
 from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value
+from tosajax.report import Verdict
 from tosajax.spec import ResizeMode
+from tosajax.validation import validate
 
 FUNCTION = "_resize"  # the name of what `jax.image.resize` compiles
-_LARGEST_N, _LARGEST_RATIO, _LARGEST_SIZE = 1 << 11, 16, 1 << 14  # limits of RESIZE
 _NEAR = 1e-5  # of normal numbers, in float32
 # Of a function that only moves and sums elements; indices are constant.
 _LINEAR = ("dot_general", "gather", "reshape", "transpose")
 
 
-class _Samples(NamedTuple):
-    """The samples of an axis between the centers of others, as RESIZE has them.
+class _Images(NamedTuple):
+    """An array as images [N, rows, columns, C], and the samples that RESIZE takes of them.
 
     Args:
-      scale: samples for each of the input, as a fraction.
-      offset: the place of the first, in units of 1 / scale[0].
+      order: the axes of the array in the order of those of the images.
+      shape: of the images.
+      result: the shape of resized images.
+      moved: the shape of the result in this order.
+      scale: of RESIZE, with samples between the centers of others.
+      offset: of RESIZE; the border is its negative.
     """
 
-    scale: tuple[int, int]
-    offset: int
+    order: tuple[int, ...]
+    shape: tuple[int, ...]
+    result: tuple[int, ...]
+    moved: tuple[int, ...]
+    scale: tuple[int, int, int, int]
+    offset: tuple[int, int]
 
     @property
-    def is_legal(self) -> bool:
-        n, d = self.scale
-        return n <= _LARGEST_N and max(n, d) < _LARGEST_RATIO * min(n, d)
-
-    def of(self, x: np.ndarray, axis: int, size: int, mode: ResizeMode) -> np.ndarray:
-        """So many samples of an array along an axis."""
-        n, d = self.scale
-        before, part = np.divmod(np.arange(size) * d + self.offset, n)
-        low, high = (
-            np.take(x, np.clip(at, 0, x.shape[axis] - 1), axis) for at in (before, before + 1)
-        )
-        along = [1] * x.ndim
-        along[axis] = -1
-        part = part.reshape(along)
-        if mode is ResizeMode.NEAREST_NEIGHBOR:
-            return np.where(2 * part >= n, high, low)
-        return low + (high - low) * (part / n)
+    def border(self) -> tuple[int, int]:
+        return -self.offset[0], -self.offset[1]
 
 
 def resize(step: Step, jaxpr: core.ClosedJaxpr, x: Value) -> Value | None:
@@ -62,16 +59,24 @@ def resize(step: Step, jaxpr: core.ClosedJaxpr, x: Value) -> Value | None:
     """
     if len(step.outs) != 1 or len(step.out.shape) != x.rank or not _is_linear(jaxpr):
         return None
-    shape, wanted = x.shape, step.out.shape
-    axes = [axis for axis in range(len(shape)) if shape[axis] != wanted[axis]]
-    is_known = x.dtype == step.out.dtype and has_type(step, "RESIZE", x)
-    if not (1 <= len(axes) <= 2 and is_known and max(shape + wanted) < _LARGEST_SIZE):
+    images = _images(x.shape, step.out.shape)
+    if images is None or x.dtype != step.out.dtype or not has_type(step, "RESIZE", x):
         return None
-    samples = [_samples(shape[axis], wanted[axis]) for axis in axes]
-    if not all(each.is_legal for each in samples):
+    modes = [mode for mode in ResizeMode if _is_legal(step, x, images, mode)]
+    mode = next((mode for mode in modes if _computes(step, jaxpr, x, images, mode)), None)
+    if mode is None:
         return None
-    mode = _mode(jaxpr, shape, x.dtype, dict(zip(axes, samples, strict=True)))
-    return None if mode is None else _resized(step, x, axes, samples, mode)
+    resized = step.op(
+        "RESIZE",
+        step.jax(lambda v: jnp.transpose(v, images.order).reshape(images.shape), x),
+        images.scale,
+        images.offset,
+        images.border,
+        mode=mode,
+        dtype=x.dtype,
+    )
+    back = np.argsort(images.order).tolist()
+    return step.jax(lambda v: jnp.transpose(v.reshape(images.moved), back), resized)
 
 
 def _is_linear(jaxpr: core.ClosedJaxpr) -> bool:
@@ -86,59 +91,59 @@ def _is_linear(jaxpr: core.ClosedJaxpr) -> bool:
     return True
 
 
-def _samples(size: int, wanted: int) -> _Samples:
-    common = math.gcd(size, wanted)
-    n, d = wanted // common, size // common
-    if (d - n) % 2:  # centers lie at halves
-        n, d = 2 * n, 2 * d
-    return _Samples((n, d), (d - n) // 2)
-
-
-def _mode(
-    jaxpr: core.ClosedJaxpr, shape: Sequence[int], dtype: np.dtype, samples: dict[int, _Samples]
-) -> ResizeMode | None:
-    """The mode in which RESIZE computes a function."""
-    x = np.random.default_rng(0).normal(size=shape)
-    x = (x if jnp.issubdtype(dtype, jnp.floating) else x * 20).astype(dtype)
-    (found,) = (np.asarray(y, np.float64) for y in known_results(jaxpr, [x]))
-    for mode in ResizeMode:
-        y = x.astype(np.float64)
-        for axis, own in samples.items():
-            y = own.of(y, axis, found.shape[axis], mode)
-        off = np.abs(y - found).max(initial=0)
-        is_nearest = mode is ResizeMode.NEAREST_NEIGHBOR
-        if off == 0 if is_nearest else off < _NEAR and dtype == np.float32:
-            return mode
-    return None
-
-
-def _resized(
-    step: Step, x: Value, axes: Sequence[int], samples: Sequence[_Samples], mode: ResizeMode
-) -> Value:
-    """RESIZE of images [N, rows, columns, C]: C is the last axis, if that keeps its size."""
-    shape, wanted = x.shape, step.out.shape
+def _images(shape: Sequence[int], wanted: Sequence[int]) -> _Images | None:
+    """The images of an array: C is the last axis, if that keeps its size."""
+    axes = [axis for axis in range(len(shape)) if shape[axis] != wanted[axis]]
+    if not 1 <= len(axes) <= 2:
+        return None
     others = [axis for axis in range(len(shape)) if axis not in axes]
     split = len(others) - 1 if others and others[-1] == len(shape) - 1 else len(others[:1])
     order = (*others[:split], *axes, *others[split:])
     batch, channels = (
-        math.prod(shape[axis] for axis in part) for part in (others[:split], others[split:])
+        math.prod(shape[n] for n in part) for part in (others[:split], others[split:])
     )
+    sizes = [[of[axis] for axis in axes] + [1] * (2 - len(axes)) for of in (shape, wanted)]
+    before, after = ((batch, *pair, channels) for pair in sizes)
+    (scale_y, offset_y), (scale_x, offset_x) = map(_samples, *sizes)
+    moved = tuple(wanted[axis] for axis in order)
+    return _Images(order, before, after, moved, (*scale_y, *scale_x), (offset_y, offset_x))
 
-    def sizes(of: Sequence[int]) -> list[int]:
-        rows, columns = [of[axis] for axis in axes] + [1] * (2 - len(axes))
-        return [batch, rows, columns, channels]
 
-    rows, columns = (*samples, _Samples((1, 1), 0))[:2]
-    images = step.jax(lambda v: jnp.transpose(v, order).reshape(sizes(shape)), x)
-    resized = step.op(
-        "RESIZE",
-        images,
-        (*rows.scale, *columns.scale),
-        (rows.offset, columns.offset),
-        (-rows.offset, -columns.offset),
-        mode=mode,
-        dtype=x.dtype,
-    )
-    moved = [wanted[axis] for axis in order]
-    back = np.argsort(order).tolist()
-    return step.jax(lambda v: jnp.transpose(v.reshape(moved), back), resized)
+def _samples(size: int, wanted: int) -> tuple[tuple[int, int], int]:
+    """The scale and the offset of an axis, whose samples lie between the centers of others."""
+    common = math.gcd(size, wanted)
+    n, d = wanted // common, size // common
+    if (d - n) % 2:  # centers lie at halves
+        n, d = 2 * n, 2 * d
+    return (n, d), (d - n) // 2
+
+
+def _is_legal(step: Step, x: Value, images: _Images, mode: ResizeMode) -> bool:
+    """Whether the export's target has such a RESIZE."""
+    b, dtype = Builder(), step.tosa_type(x.dtype)
+    shapes = [b.const_shape(each) for each in (images.scale, images.offset, images.border)]
+    source = b.input("x", dtype, images.shape)
+    y = b.op("RESIZE", source, *shapes, mode=mode, dtype=dtype, shape=images.result)
+    return validate(b.graph([y]), step.scope.options.target).verdict is Verdict.VALID
+
+
+def _computes(
+    step: Step, jaxpr: core.ClosedJaxpr, x: Value, images: _Images, mode: ResizeMode
+) -> bool:
+    """Whether RESIZE in a mode is a function."""
+    is_nearest = mode is ResizeMode.NEAREST_NEIGHBOR
+    if not (is_nearest or x.dtype == np.float32):
+        return False
+    numbers = np.random.default_rng(0).normal(0, 1 if x.dtype == np.float32 else 20, x.shape)
+    numbers = numbers.astype(x.dtype)
+    (wanted,) = known_results(jaxpr, [numbers])
+    source = np.transpose(numbers, images.order).reshape(images.shape)
+    wanted = np.transpose(np.asarray(wanted), images.order).reshape(images.result)
+    with jax.ensure_compile_time_eval():
+        found = ops.resize(
+            *(jnp.asarray(source), images.scale, images.offset, images.border),
+            mode=mode,
+            out_type=step.tosa_type(x.dtype),
+        )
+    off = np.abs(np.asarray(found, np.float64) - np.asarray(wanted, np.float64))
+    return bool(off.max(initial=0) <= (0 if is_nearest else _NEAR))

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from tosajax.io.mlir import old_bytecode
 from tosajax.io.mlir.loading import loading_tosa
+from tosajax.io.programs import limit
 from tosajax.report import FormatError, UnsupportedError
 
 _DISTRIBUTION = "tosa-tools"
@@ -31,10 +32,7 @@ _MLIR = re.compile(r"MLIR([0-9]+)\.")
 _OLDEST = 21  # the first LLVM with the dialect of TOSA 1.0
 _SECONDS = 60  # time limit, plus one second for each _BYTES_A_SECOND of input
 _BYTES_A_SECOND = 1 << 20
-_MEMORY = 2 << 30  # memory limit in bytes, plus _MEMORY_TIMES the size of the input
-_MEMORY_TIMES = 64
-_OUTPUT = 64 << 20
-_OUTPUT_TIMES = 16
+_MEMORY = 2 << 30  # memory limit in bytes, which grows with the input
 _QUANT = b"quant\0"  # the name of a dialect
 # Parts of tosa-opt's messages about unknown dialects, whose types have their own encoding.
 _UNKNOWN = ("unregistered dialect", "is unknown", "does not implement the bytecode interface")
@@ -172,7 +170,7 @@ def _run(data: bytes, name: str, *options: str) -> _Done:
         with subprocess.Popen(
             command, stdin=source, stdout=output, stderr=subprocess.PIPE, env=environment
         ) as process:
-            _limit(process.pid, len(data))
+            limit(process.pid, len(data), memory=_MEMORY)
             try:
                 _, errors = process.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
@@ -180,21 +178,6 @@ def _run(data: bytes, name: str, *options: str) -> _Done:
                 return _Done(1, b"", f"it took more than {seconds} seconds")
         output.seek(0)
         return _Done(process.returncode, output.read(), _message(process.returncode, errors))
-
-
-def _limit(process: int, size: int) -> None:
-    try:
-        import resource
-
-        limits = {
-            resource.RLIMIT_AS: _MEMORY + _MEMORY_TIMES * size,
-            resource.RLIMIT_FSIZE: _OUTPUT + _OUTPUT_TIMES * size,
-            resource.RLIMIT_CORE: 0,
-        }
-        for kind, most in limits.items():
-            resource.prlimit(process, kind, (most, most))
-    except (ImportError, AttributeError, OSError, ValueError):
-        pass  # not available on this system, or the process has ended, or has lower limits
 
 
 def _message(code: int, errors: bytes) -> str:

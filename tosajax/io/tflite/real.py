@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tosajax.dtypes import DType
 from tosajax.graph import Rewrite
 from tosajax.io.tflite.edits import BROKEN, Model, all_of, name_of
+from tosajax.io.tflite.schema import INT64, TYPES
 from tosajax.report import FormatError, UnsupportedError
 
+_SUMS = {2: np.int32, INT64: np.int64}  # types of biases, by their TensorType numbers
 _PER_TENSOR = "expected one scale and zero point"
 
 
@@ -60,16 +63,6 @@ class _Part:
 
     def __init__(self, model: Model, graph: Any) -> None:
         self._model, self._graph, self._schema = model, graph, model.schema
-        types = self._schema.TensorType
-        self._kinds = {
-            types.INT4: np.iinfo(np.int8),
-            types.INT8: np.iinfo(np.int8),
-            types.UINT8: np.iinfo(np.uint8),
-            types.INT16: np.iinfo(np.int16),
-            types.UINT16: np.iinfo(np.uint16),
-            types.INT32: np.iinfo(np.int32),
-            types.INT64: np.iinfo(np.int64),
-        }
         self._moves = {
             self._schema.BuiltinOperator.QUANTIZE,
             self._schema.BuiltinOperator.DEQUANTIZE,
@@ -98,7 +91,8 @@ class _Part:
 
     def _is_scaled(self, tensor: Any) -> bool:
         own = tensor.quantization
-        return own is not None and len(all_of(own.scale)) > 0 and tensor.type in self._kinds
+        is_known = tensor.type in TYPES or tensor.type in _SUMS
+        return own is not None and len(all_of(own.scale)) > 0 and is_known
 
     def _in_floats(self, tensor: Any) -> _Grid | None:
         """Makes a tensor float32; returns the integers of one that is no constant, but for sums."""
@@ -106,17 +100,16 @@ class _Part:
         if own.detailsType:
             message = f"tensor {name_of(tensor)!r} has scales of blocks, or of another program"
             raise UnsupportedError(f"{message}; {_PER_TENSOR}, or one for each index of an axis")
-        ends = self._kinds[kind]
         tensor.type, tensor.quantization = self._schema.TensorType.FLOAT32, None
         data = self._model.root.buffers[tensor.buffer].data
         if data is not None and len(data):
             try:
-                values = _real(self._integers(data, kind), tensor, own)
+                values = _real(_integers(data, kind), tensor, own)
             except BROKEN as error:
                 raise FormatError(f"constant {name_of(tensor)!r}: {error}") from None
             self._model.store(tensor, values)
             return None
-        if ends.bits > 16:
+        if kind in _SUMS:
             return None
         if len(own.scale) > 1:
             raise UnsupportedError(
@@ -126,14 +119,10 @@ class _Part:
         scale = float(own.scale[0])
         if not (math.isfinite(scale) and scale > 0):
             raise FormatError(f"tensor {name_of(tensor)!r} has the scale {scale}")
-        return _Grid(scale, int(ends.min) - zero_point, int(ends.max) - zero_point)
-
-    def _integers(self, data: Any, kind: int) -> np.ndarray:
-        octets = np.asarray(data, np.uint8)
-        if kind != self._schema.TensorType.INT4:
-            return octets.view(self._kinds[kind].dtype)
-        halves = np.stack([octets & 15, octets >> 4], -1).reshape(-1).astype(np.int8)
-        return np.where(halves > 7, halves - 16, halves)
+        dtype, is_unsigned = TYPES[kind]
+        low, high = dtype.minimum, dtype.maximum
+        moved = zero_point + (low if is_unsigned else 0)
+        return _Grid(scale, int(low) - moved, int(high) - moved)
 
     # Operators.
 
@@ -226,6 +215,18 @@ class _Part:
         code = self._schema.OperatorCodeT(builtinCode=number, deprecatedBuiltinCode=number)
         codes.append(code)
         return len(codes) - 1
+
+
+def _integers(data: Any, kind: int) -> np.ndarray:
+    """The integers of a constant."""
+    octets = np.asarray(data, np.uint8)
+    if kind in _SUMS:
+        return octets.view(_SUMS[kind])
+    dtype, is_unsigned = TYPES[kind]
+    if dtype is DType.INT4:
+        halves = np.stack([octets & 15, octets >> 4], -1).reshape(-1).astype(np.int8)
+        return np.where(halves > 7, halves - 16, halves)
+    return octets.view(f"{'u' if is_unsigned else 'i'}{dtype.bits // 8}")
 
 
 def _real(integers: np.ndarray, tensor: Any, own: Any) -> np.ndarray:

@@ -74,9 +74,13 @@ def ends_around_zero(values: np.ndarray) -> tuple[int, int] | None:
     largest = float(np.abs(values).max(initial=0))
     if values.size < _LEAST or not largest:
         return None
-    unit = values.reshape(-1).astype(np.float64) / largest
+    rows = values.reshape(-1)
+    few = rows[np.flatnonzero(rows)[:_FEW]].astype(np.float64) / largest
     counts = np.arange(1, 2 * _MOST + 2)
-    counts = counts[_are_whole(counts[:, None] * unit[:_FEW])]
+    counts = counts[_are_whole(counts[:, None] * few)]
+    if not counts.size:
+        return None
+    unit = rows.astype(np.float64) / largest
     count = next((count for count in counts.tolist() if _are_whole(unit * count)), 0)
     if count <= _MOST:  # on no grid, or INT8 holds them without a zero point
         return None

@@ -33,20 +33,16 @@ from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.equalization import equalize, smooth
 from tosajax.quant.tune.gptq import gptq
 from tosajax.quant.tune.lifts import Examples, Lifts, lift_some, outputs_to_lift
+from tosajax.quant.tune.noise import GAIN, decibels, lowers_noise, relative_noise
 from tosajax.quant.tune.range_choice import Kinds, RangeChoice
 from tosajax.quant.tune.remedies import Auto, Remedy
 from tosajax.report import UnsupportedError
 
 _MOST_EXAMPLES = 32  # that one run measures
-_GAIN = 0.01  # of the noise that a remedy must remove at least, to be worth keeping
-# Standard errors that it must remove at least, of the gains or of their signs: one example that
-# gains a lot has one of them, and two that gain the same have 1.5.
-_ERRORS = 1.7
 _FAR = 8  # times the largest outputs of most examples, those of an outlier
 _SHARE = 0.6  # of the time, which constants of the same function may take
 _REST = 0.1  # of the time, in which the choice of INT16 is compiled and measured
 _LITTLE = 1e-5  # noise of a head, 50 dB: as good as none
-_WORSE = 1.05  # of the noise on held-back examples, which are few
 _SEEN = "all examples seen"  # a step of the search, after which ranges are those of all examples
 
 # Runs the integers on a batch of real inputs, and returns real outputs.
@@ -260,7 +256,7 @@ class _Search:
                 self._try(name, functools.partial(self._with_values, make))
         if self.budget.wide_macs > 0:
             # Outputs are wide for the sake of small elements, which hardly count as noise.
-            kept = functools.partial(self._is_no_worse, slack=_GAIN)
+            kept = functools.partial(self._is_no_worse, slack=GAIN)
             is_lifted = self._try("INT16", self._lifted, is_kept=kept)
             if is_lifted and not is_rounded:
                 # The noise of activations may have hidden what it gained.
@@ -280,7 +276,7 @@ class _Search:
             dict(zip(names, zip(before, after, strict=True), strict=True)),
             best.lifts.lifted,
             best.lifts.wide_macs,
-            {name: _decibels(noise) for name, noise in best.lifts.left.items()},
+            {name: decibels(noise) for name, noise in best.lifts.left.items()},
             dict(best.kinds),
         )
 
@@ -340,8 +336,10 @@ class _Search:
         whole gets worse, by more than chance, they are not.
         """
         best, score = self.best, candidate.score
-        if self._is_better(candidate) or np.isinf(candidate.noise).any():
-            return self._is_better(candidate)
+        if self._is_better(candidate):
+            return True
+        if np.isinf(candidate.noise).any():
+            return False
         if score is not None and best.score is not None and score < best.score:
             return False
         before, after = (self._noise_of_weights(each) for each in (best, candidate))
@@ -364,7 +362,7 @@ class _Search:
 
     def _add(self, name: str, begin: float, candidate: _Candidate, *, is_kept: bool) -> None:
         seconds = time.perf_counter() - begin
-        sqnr, held_back = (_decibels(x.mean()) for x in (candidate.noise, candidate.held_back))
+        sqnr, held_back = (decibels(x.mean()) for x in (candidate.noise, candidate.held_back))
         self.remedies.append(
             Remedy(name, seconds, sqnr, held_back, candidate.score, is_kept, candidate.note)
         )
@@ -509,7 +507,7 @@ class _Search:
 
     def _outputs_sqnr(self, candidate: _Candidate) -> list[float]:
         noises = self._noises(candidate, 1, candidate.model.graph.outputs)
-        return [_decibels(noise.mean()) for noise in noises]
+        return [decibels(noise.mean()) for noise in noises]
 
     def _noises(self, candidate: _Candidate, half: int, names: Sequence[str]) -> np.ndarray:
         """The noise of each tensor and each example that counts: (tensors, examples)."""
@@ -521,7 +519,7 @@ class _Search:
         """The noise of tensors, given by name for a half, of each example that counts."""
         counted, wanted = self.counted[half], self.wanted[half]
         noises = [
-            _relative_noise(np.asarray(values[name])[counted], wanted[name][counted])
+            relative_noise(np.asarray(values[name])[counted], wanted[name][counted])
             for name in names
         ]
         return np.stack(noises)
@@ -580,40 +578,3 @@ def _in_batches(examples: Sequence[Any], size: int) -> list[Any]:
     count = jax.tree.leaves(examples)[0].shape[0]
     places = np.arange(-(-count // size) * size) % count
     return [_examples_at(examples, each) for each in places.reshape(-1, size)]
-
-
-def lowers_noise(
-    before: tuple[np.ndarray, np.ndarray], after: tuple[np.ndarray, np.ndarray]
-) -> bool:
-    """Whether a remedy lowers the noise of examples, by more than a few of them would by chance.
-
-    Args:
-      before: the noise of each example that chooses, and of each that is held back.
-      after: the same with the remedy; it may not be worse for those held back.
-    """
-    all_before, all_after = np.concatenate(before), np.concatenate(after)
-    if not all_after.mean() < (1 - _GAIN) * all_before.mean():
-        return False
-    gains = all_before - all_after
-    signs = np.sign(gains[gains != 0])
-    error = gains.std() / math.sqrt(gains.size)
-    # Either sum is enough: one example may have most of the noise.
-    is_much = gains.mean() >= _ERRORS * error
-    is_common = signs.sum() >= _ERRORS * math.sqrt(signs.size)
-    return bool((is_much or is_common) and after[1].mean() <= _WORSE * before[1].mean())
-
-
-def _relative_noise(y: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The noise of each example over its signal, or the usual signal if that is more, in power.
-
-    So an example of huge outputs counts as much as any other. Without signal it is the noise.
-    """
-    axes = tuple(range(1, wanted.ndim))
-    noise = np.sum(np.square(np.asarray(y, np.float64) - wanted), axes)
-    signals = np.sum(np.square(wanted), axes)
-    usual = float(np.median(signals)) or float(signals.mean())
-    return noise / np.maximum(signals, usual) if usual else noise
-
-
-def _decibels(noise: float) -> float:
-    return -10 * math.log10(noise) if noise else math.inf
