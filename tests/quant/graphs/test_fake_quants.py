@@ -172,6 +172,9 @@ OTHERS: dict[str, Form] = {
     "a ceil of another": lambda x: (
         jnp.clip(either(x / S, jnp.floor(x / S), jnp.ceil(x)), -128, 127) * S
     ),
+    "a choice of what nothing rounds": lambda x: (
+        jnp.clip(jnp.where(x > 0, x, np.float32(0.5)), -128, 127) * S
+    ),
     "floor alone": lambda x: jnp.clip(jnp.floor(x / S), -128, 127) * S,
 }
 
@@ -228,6 +231,18 @@ def test_a_limit_within_the_ends_is_the_only_one():
     simple = simplified(tosajax.export(fn, X))
     assert [node.op for node in simple.graph.nodes].count("CLAMP") == 1
     assert {grid.high for grid in simple.fake_quants.values()} == {255}
+
+
+def test_a_limit_beyond_one_end_leaves_that_end():
+    for low, high, wanted in ((0, 99, (0, 255)), (-99, 1, (0, 20)), (0, 1, (0, 20))):
+
+        def fn(x: Any, low: float = low, high: float = high) -> Any:
+            return (limited(jnp.clip(x @ W[0], low, high), 0, 255) * S)[:, ::-1]
+
+        simple = simplified(tosajax.export(fn, X))
+        (limits,) = [node.attributes for node in simple.graph.nodes if node.op == "CLAMP"]
+        ends = [limits["min_val"] / S, limits["max_val"] / S]
+        np.testing.assert_allclose(ends, wanted, atol=1e-4)
 
 
 # Networks.
