@@ -202,10 +202,12 @@ def test_only_what_is_missing_is_measured(tmp_path, monkeypatch, capsys):
 NAMES = ["ppocr_cls", *(name for name in NETWORKS if name != "ppocr_cls")]
 
 
-def _rows(own, theirs, mismatches=0, task=1.0, wide_macs=0.1):
+def _rows(own, theirs, mismatches=0, task=1.0, wide_macs=0.1, search=(600.0, 3814.0)):
     """Rows of networks with these accuracies of W8A8 and of the peer; one with auto as well."""
-    rows = {f"{NAMES[0]}/auto": {"seconds": {}, "sqnr": own[0], "task": task}}
-    rows[f"{NAMES[0]}/auto"]["wide_macs"] = wide_macs
+    found = {"sqnr": own[0], "task": task, "wide_macs": wide_macs}
+    rows = {f"{NAMES[0]}/auto": {"seconds": {"search": 600.0}, "peak_mib": 3814.0, **found}}
+    seconds, peak = search
+    rows[f"{NAMES[0]}/auto w4"] = {"seconds": {"search": seconds}, "peak_mib": peak, **found}
     for name, a, b in zip(NAMES, own, theirs, strict=False):
         rows[f"{name}/d"] = {"seconds": {}, "sqnr": a, "mismatches": mismatches, "elements": 9}
         rows[f"{name}/{PEER}"] = {"seconds": {}, "sqnr": b}
@@ -222,9 +224,22 @@ def _rows(own, theirs, mismatches=0, task=1.0, wide_macs=0.1):
         (_rows([[30.0]] * 8, [[20.0]] * 8, mismatches=1), 1),
         (_rows([[30.0]] * 8, [[20.0]] * 8, task=0.97), 1),
         (_rows([[30.0]] * 8, [[20.0]] * 8, wide_macs=0.11), 1),
+        (_rows([[30.0]] * 8, [[20.0]] * 8, search=(601.0, 1000.0)), 1),
+        (_rows([[30.0]] * 8, [[20.0]] * 8, search=(10.0, 3815.0)), 1),
         ({n: r for n, r in _rows([[30.0]] * 8, [[20.0]] * 8).items() if PEER not in n}, 2),
     ],
-    ids=["reached", "few networks", "one behind", "mean", "mismatches", "task", "macs", "no peer"],
+    ids=[
+        "reached",
+        "few networks",
+        "one behind",
+        "mean",
+        "mismatches",
+        "task",
+        "macs",
+        "seconds",
+        "memory",
+        "no peer",
+    ],
 )
 def test_targets(rows, status):
     assert targets.exit_status(report.judge(rows)) == status
@@ -239,7 +254,7 @@ def test_a_network_that_was_converted_wrongly_does_not_count():
 
 def test_tables_show_what_failed():
     rows = _rows([[30.0, 40.0]], [[20.0, 21.0]])
-    del rows["ppocr_cls/auto"]
+    del rows["ppocr_cls/auto"], rows["ppocr_cls/auto w4"]
     rows["ppocr_cls/d"] |= {"conversion": [99.0], "task": 0.875, "peak_mib": 300.4}
     rows["ppocr_cls/d"]["seconds"] = {"load": 1.25}
     rows["net1/d"] = {"seconds": {}, "stage": "prepare", "error": "UnsupportedError: no"}

@@ -17,6 +17,7 @@ _AUTO = "auto"
 _LEAST_NETWORKS = 8
 # dB between the float graph and its file: below, the converter made another network of it.
 _LEAST_CONVERSION = 60
+_SEARCHES = tuple(name for name, scheme in SCHEMES.items() if scheme.budget is not None)
 
 TARGETS = (
     Target(
@@ -53,6 +54,20 @@ TARGETS = (
         at_most=True,
     ),
     Target(
+        "search by auto, the longest",
+        lambda rows: max((row["seconds"]["search"] for row in _searches(rows)), default=None),
+        600,
+        unit="s",
+        at_most=True,
+    ),
+    Target(
+        "memory of a process that searches, the largest",
+        lambda rows: max((row["peak_mib"] for row in _searches(rows)), default=None),
+        4e9 / 2**20,
+        unit="MiB",
+        at_most=True,
+    ),
+    Target(
         "integers that differ from Arm's model",
         lambda rows: mismatches(rows),
         0,
@@ -83,6 +98,11 @@ def missed_tasks(rows: Rows) -> list[str] | None:
     measured = {name: (NETWORKS[name].task, row["task"]) for name, row in own.items()}
     missed = [name for name, (task, value) in measured.items() if task and not task.is_met(value)]
     return missed if measured else None
+
+
+def _searches(rows: Rows) -> list[Mapping[str, Any]]:
+    """The rows of `quant.auto`, of whatever types."""
+    return [row for scheme in _SEARCHES for row in _of_scheme(rows, scheme).values()]
 
 
 def mismatches(rows: Rows) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,8 +44,14 @@ def test_info(model, capsys):
         "CONV2D 3",
         "5,796",
         "108,864",
+        "arena       3.0 KiB of activations at once",
     ):
         assert line in out
+    assert "cycles" not in out
+    assert main(["info", model, "--target", "ethos-u55-128"]) == 0
+    assert re.search(r"^cycles      \d,\d{3} of ethos-u55-128$", capsys.readouterr().out, re.M)
+    assert main(["info", model, "--target", "ethos"]) == 1
+    assert "expected an NPU: ethos-u55-32, " in capsys.readouterr().err
 
 
 def test_info_of_variables_and_control_flow(tmp_path, capsys):

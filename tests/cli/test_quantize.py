@@ -89,6 +89,20 @@ def test_types(command, folder, options, weight, act):
     assert [t.dtype for t in weights] == [weight]
 
 
+def test_a_target(command, folder):
+    options = ("--target", "ethos-u85-256", "--more-cycles", "0.2", "--arena-kib", "0.5")
+    status, out, err = quantize(command, *options, "-o", "out.tosa", "--json", "report.json")
+    assert (status, err) == (0, "")
+    assert " cycles of ethos-u85-256 (+0.0%)" in out
+    spent = json.loads((folder / "report.json").read_text())["spent"]
+    assert (spent["npu"], spent["errors"]) == ("ethos-u85-256", 0)
+    assert spent["cycles"][0] == spent["cycles"][1] > 0
+    status, _, err = quantize(command, "--more-cycles", "0.2", "-o", "out.tosa")
+    assert (status, "there is no target" in err) == (1, True)
+    status, _, err = quantize(command, "--target", "ethos", "-o", "out.tosa")
+    assert (status, "expected an NPU: ethos-u55-32, " in err) == (1, True)
+
+
 def test_a_quantized_file(command, folder):
     tflite_files = pytest.importorskip("tflite_files")
     weight = np.random.default_rng(0).integers(1, 256, (4, 6)).astype(np.uint8)

@@ -111,10 +111,12 @@ SHOWN: dict[str, Any] = {
         MODEL, {}, GRAPH, (REMEDY,) * LAYERS, {"y": (30.0, 40.0)}, tuple(SCALED), 0.05
     ),
     "tosajax.quant.Budget": tosajax.quant.Budget(),
+    "tosajax.quant.Rates": tosajax.quant.Rates(32, 8, 4),
     "tosajax.quant.Remedy": REMEDY,
     "tosajax.quant.Rescue": RESCUE,
     "tosajax.quant.BitChoice": CHOICES[0],
     "tosajax.quant.MixedPrecision": MIXED,
+    "tosajax.quant.Spent": tosajax.quant.Spent((1, 2), (3, 4), "ethos-u85-256"),
     "tosajax.quant.Schedule": tosajax.quant.Schedule(),
     "tosajax.quant.Observed": tosajax.quant.Observed(
         {f"{NAME}{k}": jnp.ones(9) for k in range(LAYERS)}, {}

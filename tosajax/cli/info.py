@@ -15,17 +15,23 @@ if TYPE_CHECKING:
 
 
 HELP = "show inputs, outputs, operators and sizes of a graph"
-EXAMPLES = ("info model.tosa",)
+EXAMPLES = ("info model.tosa", "info model.tosa --target ethos-u85-256")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_open_batch(parser)
     add_scales(parser)
+    parser.add_argument(
+        "--target", metavar="NPU", help="also estimate the cycles of an NPU (ethos-u85-256)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     from tosajax.graph import declared_variables
+    from tosajax.graph.costs import cycles
+    from tosajax.spec.rates import rates_of
 
+    rates = None if arguments.target is None else rates_of(arguments.target)
     loaded = load(arguments)
     graph = tosajax.bind(loaded, batch=arguments.batch)
     report = tosajax.validate(graph)
@@ -49,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         rows.append(("illegal", f"{len(report.errors)} errors: see `tosajax check`"))
     else:
         rows += _figures(graph, report)
+        if rates is not None:
+            rows.append(("cycles", f"{cycles(graph, rates):,.0f} of {arguments.target}"))
     for name, text in rows:
         print(f"{name:<12}{text}")
     return 0
@@ -66,6 +74,7 @@ def _described(tensor: Tensor, graph: Graph) -> str:
 
 
 def _figures(graph: Graph, report: tosajax.Report) -> Iterator[tuple[str, str]]:
+    from tosajax.graph.costs import arena_bytes
     from tosajax.graph.summary import summarize
 
     figures = summarize(graph)
@@ -76,6 +85,7 @@ def _figures(graph: Graph, report: tosajax.Report) -> Iterator[tuple[str, str]]:
     yield "tensors", _counts_text(figures.dtypes)
     yield "parameters", f"{figures.parameters:,} ({bytes_in_words(figures.parameter_bytes)})"
     yield "MACs", f"{figures.macs:,}"
+    yield "arena", f"{bytes_in_words(arena_bytes(graph))} of activations at once"
 
 
 def _counts_text(counts: dict[str, int]) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from tosajax.graph import Graph
-    from tosajax.quant import Rule
+    from tosajax.quant import Budget, Rule
     from tosajax.quant.tune.automatic import Metric
 
 HELP = "write the integer graph of a float or quantized one, calibrated and tuned on examples"
@@ -62,6 +62,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="whether outputs other than of softmax and the like may be INT16 (yes)",
     )  # fmt: skip
     parser.add_argument(
+        "--target", metavar="NPU",
+        help="the NPU that will run the graph (ethos-u85-256), whose operators limit INT16",
+    )  # fmt: skip
+    parser.add_argument(
+        "--more-cycles", type=float, metavar="SHARE",
+        help="share of the target's cycles by which INT16 may prolong the network",
+    )  # fmt: skip
+    parser.add_argument(
+        "--arena-kib", type=float, metavar="KIB",
+        help="the most KiB of activations at once that INT16 may need",
+    )  # fmt: skip
+    parser.add_argument(
         "--batch", type=positive, default=_BATCH, metavar="N",
         help=f"examples of one call in calibration ({_BATCH})",
     )  # fmt: skip
@@ -73,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     io.check_path(arguments.output)
     files = files_of(arguments, _FORMS)
-    budget = quant.Budget(arguments.seconds, arguments.wide_macs, arguments.wide_outputs)
+    budget = _budget(arguments)
     graph = _float_graph(arguments)
     inputs = arrays(arguments.input)
     batches = _batches(inputs, arguments.batch)
@@ -87,6 +99,20 @@ def run(arguments: argparse.Namespace) -> int:
     write(result, files, html={"command": arguments.line})
     print(f"{result}\n{arguments.output}: {len(result.graph.nodes)} nodes")
     return 0
+
+
+def _budget(arguments: argparse.Namespace) -> Budget:
+    from tosajax import quant
+
+    arena = arguments.arena_kib
+    return quant.Budget(
+        arguments.seconds,
+        arguments.wide_macs,
+        arguments.wide_outputs,
+        arguments.target,
+        arguments.more_cycles,
+        None if arena is None else int(1024 * arena),
+    )
 
 
 def _float_graph(arguments: argparse.Namespace) -> Graph:

@@ -54,19 +54,21 @@ from tosajax.quant.training.losses import distillation, squared_difference
 from tosajax.quant.training.schedule import Schedule
 from tosajax.quant.training.state import Fit, FitRow, FitState
 from tosajax.quant.training.steps import RelativeState, project, relative
-from tosajax.quant.tune.automatic import Budget, auto
+from tosajax.quant.tune.automatic import auto
 from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.bits import allocate_bits, mean_bits, pareto, with_bits
+from tosajax.quant.tune.budget import Budget
 from tosajax.quant.tune.equalization import equalize, smooth
 from tosajax.quant.tune.gptq import gptq
 from tosajax.quant.tune.islands import with_rules
 from tosajax.quant.tune.mixing import BitChoice, MixedPrecision, mixed_precision, storage_cost
 from tosajax.quant.tune.reconstruction import reconstruct
-from tosajax.quant.tune.remedies import Auto, Remedy
+from tosajax.quant.tune.remedies import Auto, Remedy, Spent
 from tosajax.quant.tune.rescuing import Rescue, rescue
 from tosajax.quant.tune.rounding import learned_rounding
 from tosajax.quant.tune.sensitivities import sensitivity
 from tosajax.quant.tune.statistics import estimate_norms
+from tosajax.spec.rates import Rates
 
 __all__ = [
     "Auto",
@@ -90,12 +92,14 @@ __all__ = [
     "QParams",
     "QSpec",
     "QuantReport",
+    "Rates",
     "RelativeState",
     "Remedy",
     "Rescue",
     "Row",
     "Rule",
     "Schedule",
+    "Spent",
     "Storage",
     "allocate_bits",
     "auto",

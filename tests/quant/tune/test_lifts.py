@@ -17,6 +17,7 @@ from tosajax import DType
 from tosajax import quant as tq
 from tosajax.quant.training.losses import noise_to_signal
 from tosajax.quant.tune import lifts as lifts_file
+from tosajax.quant.tune.costs import Limits
 from tosajax.quant.tune.lifts import (
     Examples,
     best_set,
@@ -173,10 +174,11 @@ def test_outputs_and_what_is_moved_into_them():
     params = tq.calibrate(model, [X])
     wanted = model.apply(params, X, mode="float")[0]
     halves = [Examples((X,), (wanted,))] * 2
-    wide, own, lifts = lift_some(model, params, [output], halves, [1.0], 0.0, math.inf)
+    none, all_of_them = (Limits(model, tq.Budget(wide_macs=share)) for share in (0, 1))
+    wide, own, lifts = lift_some(model, params, [output], halves, [1.0], none, math.inf)
     assert (lifts.lifted, wide.graph) == ((), model.graph)
     wide, own, lifts = lift_some(
-        model, params, [output], halves, [1.0], 0.0, math.inf, outputs=lifted
+        model, params, [output], halves, [1.0], none, math.inf, outputs=lifted
     )
     assert (set(lifts.lifted), lifts.wide_macs) == (set(lifted), 0)
     assert wide.graph.output_tensors[0].dtype is DType.INT16
@@ -185,7 +187,9 @@ def test_outputs_and_what_is_moved_into_them():
         for m, p in ((wide, own), (model, params))
     )
     assert noise < 0.7 * before
-    more = lift_some(model, params, [output], halves, [1.0], 1.0, math.inf, outputs=lifted)[2]
+    more = lift_some(model, params, [output], halves, [1.0], all_of_them, math.inf, outputs=lifted)[
+        2
+    ]
     assert {*lifted} < {*more.lifted}
     assert more.wide_macs > 0
     assert tq.check_bit_exact(wide, own, X[:2], against=("frozen",))
@@ -203,7 +207,7 @@ def test_all_halves_choose_among_the_sets_of_the_first(monkeypatch):
 
     monkeypatch.setattr(lifts_file, "lifted_loss", lifted_loss)
     halves = [Examples((half,), ()) for half in noises]
-    budget = [1.0], 1.0, math.inf
+    budget = [1.0], Limits(model, tq.Budget(wide_macs=1)), math.inf
     alone = lift_some(model, params, list(model.graph.outputs), halves[:1], *budget)[2]
     both = lift_some(model, params, list(model.graph.outputs), halves, *budget)[2]
     assert len(names) == 2

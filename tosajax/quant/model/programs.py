@@ -41,6 +41,10 @@ class Programs:
             self._made[key] = make()
         return self._made[key]
 
+    def clear(self) -> None:
+        """Lets go of all values; those that are needed again are made again."""
+        self._made.clear()
+
     def __reduce__(self) -> tuple[type[Programs], tuple[()]]:
         return Programs, ()
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tosajax import html
+from tosajax import html, vela
 from tosajax.arguments.types import check_type
 from tosajax.graph import Graph
 from tosajax.progress import Progress
@@ -30,18 +31,23 @@ from tosajax.quant.preparation import prepare
 from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.spec import Rule
 from tosajax.quant.tune.bias_correction import bias_correct
+from tosajax.quant.tune.budget import Budget
+from tosajax.quant.tune.costs import Limits, cost_of
 from tosajax.quant.tune.equalization import equalize, smooth
 from tosajax.quant.tune.gptq import gptq
-from tosajax.quant.tune.lifts import Examples, Lifts, lift_some, outputs_to_lift
+from tosajax.quant.tune.heap import trim
+from tosajax.quant.tune.lifts import Examples, Lifts, lift_some, outputs_to_lift, refused
 from tosajax.quant.tune.noise import GAIN, decibels, lowers_noise, relative_noise
 from tosajax.quant.tune.range_choice import Kinds, RangeChoice
-from tosajax.quant.tune.remedies import Auto, Remedy
+from tosajax.quant.tune.remedies import Auto, Remedy, Spent
+from tosajax.quant.tune.rescuing import lift_candidates
 from tosajax.report import UnsupportedError
+from tosajax.validation import validate
 
 _MOST_EXAMPLES = 32  # that one run measures
 _FAR = 8  # times the largest outputs of most examples, those of an outlier
 _SHARE = 0.6  # of the time, which constants of the same function may take
-_REST = 0.1  # of the time, in which the choice of INT16 is compiled and measured
+_REST = 1.5  # times the defaults take, what follows the choice of INT16: two more compilations
 _LITTLE = 1e-5  # noise of a head, 50 dB: as good as none
 _SEEN = "all examples seen"  # a step of the search, after which ranges are those of all examples
 
@@ -49,37 +55,6 @@ _SEEN = "all examples seen"  # a step of the search, after which ranges are thos
 Predict = Callable[..., tuple[jax.Array, ...]]
 # Of a `Predict`; the greater, the better.
 Metric = Callable[[Predict], float]
-
-
-@dataclasses.dataclass(frozen=True)
-class Budget:
-    """What `auto` may spend.
-
-    Args:
-      seconds: of the search; it begins no remedy after them.
-      wide_macs: the share of multiply-accumulates that may read INT16 where the rules ask for
-        INT8, in [0, 1]; at 0 outputs stay INT8 as well.
-      wide_outputs: whether outputs may be INT16 where the rules ask for INT8, which takes no
-        multiply-accumulate: boxes, landmarks and logits, but no function of them such as softmax.
-
-    Raises:
-      ValueError: one of them is out of range.
-
-    Example:
-      >>> from tosajax import quant
-      >>> quant.Budget(seconds=60)
-      Budget(seconds=60, wide_macs=0.1, wide_outputs=True)
-    """
-
-    seconds: float = 600.0
-    wide_macs: float = 0.1
-    wide_outputs: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.seconds >= 0:
-            raise ValueError(f"seconds is {self.seconds}, expected a positive number")
-        if not 0 <= self.wide_macs <= 1:
-            raise ValueError(f"wide_macs is {self.wide_macs}, expected a number in [0, 1]")
 
 
 def auto(
@@ -158,7 +133,7 @@ def auto(
             _check_same(start.model, model)
         search = _Search(model, calibrate(model, batches), batches, budget, metric, bar, begin)
         search.run(start, on_remedy)
-    return search.result()
+        return _estimated(search.result())
 
 
 class _Candidate(NamedTuple):
@@ -219,7 +194,9 @@ class _Search:
         self.ranges_without = self._ranges_without_halves(np.arange(0))
         self.weights = self._weights(_Candidate(model, params))
         self.first = self.best = self._measured_unseen(_Candidate(model, params))
+        self.first_sqnr = self._outputs_sqnr(self.first)
         self._add("defaults", begin, self.best, is_kept=True)
+        self.end_of_choice = self.deadline - _REST * (time.perf_counter() - begin)
 
     def _ranges_without_halves(self, left_out: np.ndarray) -> list[RangeChoice]:
         """Ranges that have not seen a half, which is measured with them, nor some examples."""
@@ -254,10 +231,13 @@ class _Search:
         if not is_rounded:
             for name, make in self._same_functions():
                 self._try(name, functools.partial(self._with_values, make))
+        self.ranges.clear()
         if self.budget.wide_macs > 0:
             # Outputs are wide for the sake of small elements, which hardly count as noise.
             kept = functools.partial(self._is_no_worse, slack=GAIN)
             is_lifted = self._try("INT16", self._lifted, is_kept=kept)
+            if is_lifted:
+                self.first.model.programs.clear()
             if is_lifted and not is_rounded:
                 # The noise of activations may have hidden what it gained.
                 self._try("gptq again", self._by_gptq)
@@ -266,19 +246,32 @@ class _Search:
 
     def result(self) -> Auto:
         best = self.best
-        before, after = (self._outputs_sqnr(candidate) for candidate in (self.first, best))
-        names = best.model.graph.outputs
+        before, after = self.first_sqnr, self._outputs_sqnr(best)
+        names, graph = best.model.graph.outputs, best.model.freeze(best.params)
         return Auto(
             best.model,
             best.params,
-            best.model.freeze(best.params),
+            graph,
             tuple(self.remedies),
             dict(zip(names, zip(before, after, strict=True), strict=True)),
             best.lifts.lifted,
             best.lifts.wide_macs,
             {name: decibels(noise) for name, noise in best.lifts.left.items()},
             dict(best.kinds),
+            self._spent(graph),
         )
+
+    def _spent(self, graph: Graph) -> Spent:
+        """What the graph of the best candidate takes, beside that by defaults."""
+        budget = self.budget
+        pair = [cost_of(each, budget) for each in (self.first.model.graph, graph)]
+        arena = pair[0].arena_bytes, pair[1].arena_bytes
+        if budget.rates is None:
+            return Spent(arena)
+        cycles = round(pair[0].cycles), round(pair[1].cycles)
+        if budget.npu is None:
+            return Spent(arena, cycles)
+        return Spent(arena, cycles, budget.npu, len(validate(graph, budget.npu).errors))
 
     def _go_on_from(self, start: Auto) -> None:
         """Takes what an earlier search has found, and what it has tried."""
@@ -367,6 +360,7 @@ class _Search:
             Remedy(name, seconds, sqnr, held_back, candidate.score, is_kept, candidate.note)
         )
         self.bar.update()
+        trim()
 
     def _leave_out_outliers(self) -> None:
         """Goes on without the examples whose outputs are far beyond those of others, if it helps.
@@ -388,6 +382,7 @@ class _Search:
         is_kept = self._is_no_worse(candidate)
         if is_kept:
             self.counted = [~np.isin(each, outliers) for each in self.places]
+            self.first_sqnr = self._outputs_sqnr(self.first)
             candidate = self._measured_unseen(candidate)
         counted = html.counted(outliers.size, "example")
         note = f"{counted} of {self.total}, with outputs {ratio:.0f} times as large as usual"
@@ -449,16 +444,20 @@ class _Search:
 
     def _lifted(self, best: _Candidate) -> _Candidate:
         halves = [self._examples(number) for number in range(2) if self.counted[number].any()]
-        outputs = outputs_to_lift(best.model) if self.budget.wide_outputs else ()
+        outputs = outputs_to_lift(best.model) if self.budget.wide_outputs else []
+        bars = set[str]()
+        if self.budget.npu is not None:
+            names = [*lift_candidates(best.model, None), *outputs]
+            bars = refused(best.model, best.params, names, self.budget.npu)
         model, params, lifts = lift_some(
             best.model,
             best.params,
             self.heads,
             halves,
             self.weights.tolist(),
-            self.budget.wide_macs,
-            self.deadline - _REST * self.budget.seconds,
-            outputs=outputs,
+            Limits(best.model, self.budget, bars),
+            self.end_of_choice,
+            outputs=[name for name in outputs if name not in bars],
         )
         note = f"{html.counted(len(lifts.lifted), 'tensor')}, {lifts.wide_macs:.1%} of MACs"
         return _Candidate(model, params, note=note, lifts=lifts)
@@ -554,6 +553,19 @@ class _Search:
         computed, qparams = computed_constants(model, params), {"qparams": params["qparams"]}
         run = jitted(watched, exact_of_constants)
         return lambda *inputs: dict(zip(self.names, run(qparams, computed, *inputs), strict=True))
+
+
+def _estimated(result: Auto) -> Auto:
+    """A result with Vela's estimate, where it is installed and the graph runs on the NPU."""
+    spent = result.spent
+    if spent.npu is None or spent.errors or not vela.is_installed():
+        return result
+    try:
+        estimate = vela.estimate(result.graph, spent.npu)
+    except UnsupportedError as error:
+        warnings.warn(f"auto: {error}", stacklevel=3)
+        return result
+    return dataclasses.replace(result, spent=dataclasses.replace(spent, vela=estimate))
 
 
 def _check_same(found: PreparedModel, model: PreparedModel) -> None:

@@ -12,13 +12,15 @@ import jax
 
 from tosajax import spec
 from tosajax.dtypes import DType
-from tosajax.graph.summary import macs_of
+from tosajax.graph import Graph, Node
 from tosajax.quant.model.parts import heads
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.training.losses import noise_to_signal
+from tosajax.quant.tune.costs import Limits, Macs
 from tosajax.quant.tune.islands import with_rules
 from tosajax.quant.tune.rescuing import lift_candidates, lift_rules, lifted_loss
+from tosajax.validation import validate
 
 _GAIN = 0.99  # of the noise that one more lift must leave at most
 _ALONE = 0.5  # of that gain, which a lift must have by itself to be tried beside others
@@ -53,7 +55,7 @@ def lift_some(
     heads: Sequence[str],
     halves: Sequence[Examples],
     weights: Sequence[float],
-    share: float,
+    limits: Limits,
     deadline: float,
     *,
     outputs: Collection[str] = (),
@@ -66,14 +68,14 @@ def lift_some(
       heads: the names of the tensors of the float graph whose noise counts.
       halves: examples of these tensors. The first make the sets, and all of them choose one.
       weights: of the noise of each tensor.
-      share: of multiply-accumulates that may read lifted tensors.
+      limits: what they may cost.
       deadline: of `time.perf_counter`, after which no more are tried.
-      outputs: tensors to lift in any case; see `outputs_to_lift`.
+      outputs: tensors to lift in any case, within the limits; see `outputs_to_lift`.
     """
+    outputs = outputs if limits.fits(outputs) else ()
     names = [name for name in lift_candidates(model, None) if name not in outputs]
     loss = functools.partial(noise_to_signal, weights=tuple(weights))
     simulated = lifted_loss(model.with_outputs(*heads), params, loss, names)
-    macs = _Macs(model)
 
     def noise(places: Sequence[int], half: int = 0) -> float:
         return simulated(places, *halves[half])
@@ -82,17 +84,54 @@ def lift_some(
         return sum(noise(places, half) for half in range(len(halves)))
 
     def fits(places: Sequence[int]) -> bool:
-        return macs.share([names[n] for n in places]) <= share
+        return limits.fits([*outputs, *(names[n] for n in places)])
 
     # What no multiply-accumulate reads is not for nothing: it takes memory.
-    costs = [macs.share([name]) + _COST for name in names]
+    costs = [limits.cost(name) + _COST for name in names]
     alone, sets = sets_to_lift(costs, noise, fits, deadline)
     chosen = best_set(sets, of_all)
     lifted = (*outputs, *(names[place] for place in chosen))
     left = {names[n]: noise([*chosen, n]) for n in _next(alone, chosen)}
     if lifted:
         model, params = with_rules(model, params, lift_rules(model, lifted))
-    return model, params, Lifts(lifted, macs.share(lifted), left)
+    return model, params, Lifts(lifted, limits.macs.share(lifted), left)
+
+
+def refused(model: PreparedModel, params: Params, names: Sequence[str], npu: str) -> set[str]:
+    """The INT8 activations that an NPU does not take in INT16.
+
+    Args:
+      model: the model, from `prepare`, of integers.
+      params: the model's parameters.
+      names: the activations.
+      npu: the name of the NPU.
+    """
+    wide, own = with_rules(model, params, lift_rules(model, names))
+    before = {finding.node for finding in validate(model.freeze(params), npu).errors}
+    graph = wide.freeze(own)
+    nodes = {node.title: node for node in graph.nodes}
+    titles = {finding.node for finding in validate(graph, npu).errors} - before
+    found = set[str]()
+    for node in (nodes[title] for title in titles if title in nodes):
+        found |= _nearest(graph, node, names, upwards=True)
+        found |= _nearest(graph, node, names, upwards=False)
+    return found
+
+
+def _nearest(graph: Graph, node: Node, names: Collection[str], *, upwards: bool) -> set[str]:
+    """The first of some tensors that a node depends on, or that depend on it."""
+    found, left = set[str](), list(node.inputs if upwards else node.outputs)
+    around: dict[str, list[str]] = {}
+    for other in graph.nodes:
+        ends = (other.outputs, other.inputs) if upwards else (other.inputs, other.outputs)
+        for name in ends[0]:
+            around.setdefault(name, []).extend(ends[1])
+    for name in left:
+        if name in names:
+            found.add(name)
+        else:
+            left += [each for each in around.get(name, ()) if each not in left]
+    return found
 
 
 def outputs_to_lift(model: PreparedModel) -> list[str]:
@@ -107,7 +146,7 @@ def outputs_to_lift(model: PreparedModel) -> list[str]:
         names = _moved_into(model, name)
         if head in names and model.plan.functions.keys().isdisjoint(names):
             owners |= {owner: None for n in names if (owner := model.owners.get(n)) is not None}
-    inputs, macs = {model.owners.get(name) for name in model.graph.inputs}, _Macs(model)
+    inputs, macs = {model.owners.get(name) for name in model.graph.inputs}, Macs(model)
     narrow = [name for name in owners if name in model.activations and name not in inputs]
     specs = {name: model.specs[name] for name in narrow}
     return [
@@ -217,24 +256,3 @@ def _next(alone: Mapping[int, float], chosen: Collection[int]) -> list[int]:
     """The places that help most of those that were not chosen."""
     rest = [place for place in alone if place not in chosen]
     return sorted(rest, key=alone.__getitem__)[:_LEFT]
-
-
-class _Macs:
-    """The multiply-accumulates that read the activations of a model."""
-
-    def __init__(self, model: PreparedModel) -> None:
-        self._readers: dict[str, set[int]] = {}
-        self._counts: list[int] = []
-        for graph in model.float_graph.walk():
-            for node in graph.nodes:
-                number = len(self._counts)
-                self._counts.append(macs_of(node, graph))
-                for name in node.inputs[:2]:
-                    owner = model.owners.get(name)
-                    if owner is not None and self._counts[number]:
-                        self._readers.setdefault(owner, set()).add(number)
-
-    def share(self, names: Collection[str]) -> float:
-        """The share of all multiply-accumulates that read some tensors."""
-        nodes = set[int]().union(*(self._readers.get(name, ()) for name in names))
-        return sum(self._counts[n] for n in nodes) / max(1, sum(self._counts))

@@ -47,6 +47,11 @@ class RangeChoice:
         other._models = self._models
         return other
 
+    def clear(self) -> None:
+        """Lets go of the programs, which ranges of other constants make again."""
+        for model in self._models.values():
+            model.programs.clear()
+
     @property
     def observers(self) -> tuple[str, ...]:
         """The names of the observers."""

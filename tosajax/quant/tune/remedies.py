@@ -13,6 +13,7 @@ from tosajax.atomic import write_json, write_text
 from tosajax.graph import Graph
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.qmodel import PreparedModel
+from tosajax.vela import Estimate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,43 @@ class Remedy:
     note: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Spent:
+    """What a result takes of the processor that runs it: by defaults, and now.
+
+    Args:
+      arena_bytes: of activations at once, those of one batch of the graph, without striping.
+      cycles: of the target, without those that wait for memory; None without a target.
+      npu: the name of the target if it is an NPU.
+      errors: the rules of the NPU that the graph breaks.
+      vela: Vela's own estimate of the graph, where it is installed.
+
+    Example:
+      >>> from tosajax import quant
+      >>> print(quant.Spent((262144, 294912), (1_000_000, 1_040_000), "ethos-u85-256"))
+      288 KiB of activations (256 by defaults), 1,040,000 cycles of ethos-u85-256 (+4.0%)
+    """
+
+    arena_bytes: tuple[int, int] = (0, 0)
+    cycles: tuple[int, int] | None = None
+    npu: str | None = None
+    errors: int = 0
+    vela: Estimate | None = None
+
+    def __str__(self) -> str:
+        before, after = (f"{size / 1024:,.4g}" for size in self.arena_bytes)
+        texts = [f"{after} KiB of activations ({before} by defaults)"]
+        if self.cycles is not None:
+            more = self.cycles[1] / max(1, self.cycles[0]) - 1
+            processor = self.npu or "the target"
+            texts.append(f"{self.cycles[1]:,} cycles of {processor} ({more:+.1%})")
+        if self.errors:
+            texts.append(f"{self.errors} nodes that it does not run: see `tosajax check`")
+        if self.vela is not None:
+            texts.append(f"by Vela {self.vela}")
+        return ", ".join(texts)
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class Auto:
     """The result of `auto`.
@@ -60,6 +98,7 @@ class Auto:
       wide_macs: the share of multiply-accumulates that read them.
       left: tensors whose lift to INT16 would still help most, with the SQNR that it would give.
       observers: the kind of range of each tensor that has another one than by default.
+      spent: what the graph takes of the processor that runs it.
 
     Example:
       >>> import numpy as np
@@ -79,6 +118,7 @@ class Auto:
     wide_macs: float = 0.0
     left: dict[str, float] = dataclasses.field(default_factory=dict)
     observers: dict[str, str] = dataclasses.field(default_factory=dict)
+    spent: Spent = Spent()
 
     def __repr__(self) -> str:
         return f"Auto({', '.join(f'{label} {value}' for label, value in self.summary())})"
@@ -112,6 +152,7 @@ class Auto:
         """
         parts = ("remedies", "outputs", "lifted", "wide_macs", "left")
         content = {name: getattr(self, name) for name in parts}
+        content["spent"] = dataclasses.asdict(self.spent)
         remedies = [dataclasses.asdict(remedy) for remedy in self.remedies]
         write_json(path, {**content, "remedies": remedies})
 
@@ -137,5 +178,6 @@ class Auto:
         return [
             ("SQNR", f"{before:.2f} to {after:.2f} dB, the mean of outputs on held-back examples"),
             ("lifted", f"{html.counted(len(self.lifted), 'tensor')}, {self.wide_macs:.1%} of MACs"),
+            ("takes", str(self.spent)),
             ("seconds", f"{seconds:.0f}"),
         ]
