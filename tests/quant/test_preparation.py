@@ -118,6 +118,27 @@ def test_without_rules_all_is_int8():
     assert list(model.activations) == ["image", "relu", "second", "mean", "shares"]
 
 
+def test_what_outputs_are_moved_from_is_not_clipped():
+    """The boxes of each cell, whose channels become rows."""
+    w = np.random.default_rng(1).normal(size=(4, 4)).astype(np.float32)
+
+    def boxes(x: jax.Array) -> jax.Array:
+        inner = x @ w
+        heads = [(each @ w).reshape(1, -1, 2) for each in (inner, jnp.tanh(inner))]
+        return jnp.concatenate(heads, 1).transpose(0, 2, 1)
+
+    model = prepare(boxes, example_args=[np.zeros((1, 3, 4), np.float32)])
+    clipped = [n for n in model.activations if model.specs[n].observer == percentile(99.99)]
+    assert clipped == ["dot_general_1", "tanh"]
+    assert set(model.activations) == {
+        "x",
+        *clipped,
+        "dot_general_3",
+        "dot_general_6",
+        "concatenate",
+    }
+
+
 def test_rules_search_the_names_of_tensors():
     found = dtypes(rule("^second$", weight=NARROW, act=WIDE), rule("imag", act=WIDE))
     assert found == {

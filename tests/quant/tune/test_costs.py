@@ -36,7 +36,7 @@ def network(x: Any) -> jax.Array:
 MODEL = tq.prepare(network, example_args=[X[:1]])
 # What the table reads, and what it writes.
 SOURCE, BETWEEN = (
-    name for name in MODEL.activations if (MODEL.float_graph.tensors[name].shape or ())[-1] == 16
+    name for name in MODEL.activations if 16 in (MODEL.float_graph.tensors[name].shape or ())
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tosajax.dtypes import DType
 from tosajax.graph import Graph
-from tosajax.quant.graphs.inner import elementwise_operands, operands_of_maxima
+from tosajax.quant.graphs.inner import elementwise_operands, moved_into, operands_of_maxima
 from tosajax.quant.graphs.normalizers import Normalizers
 from tosajax.quant.graphs.regions import Function
 from tosajax.quant.model.plan import Options
@@ -35,7 +35,8 @@ class ActivationSpecs:
         normalizers = Normalizers.of(graph, functions)
         self.relevances, self.masked = normalizers.relevances, masked_axes(graph)
         self._asked = asked
-        self._unclipped = {*graph.inputs, *graph.outputs, *operands_of_maxima(graph)}
+        ends = moved_into(graph, graph.outputs)
+        self._unclipped = {*graph.inputs, *ends, *operands_of_maxima(graph)}
         self._wide = set(normalizers.inner) if options.wide_normalizers else set[str]()
         if options.wide_elementwise:
             decided = {*self.relevances, *self.masked}

@@ -71,6 +71,15 @@ def with_narrow_copies(graph: Graph) -> Graph:
     return draft.finished()
 
 
+def moved_into(graph: Graph, names: Collection[str]) -> list[str]:
+    """Some tensors, and those whose elements they have."""
+    found = dict.fromkeys(names)
+    for node in reversed(graph.ordered_nodes()):
+        if spec.OPERATORS[node.op].moves and not found.keys().isdisjoint(node.outputs):
+            found |= dict.fromkeys(node.inputs)
+    return list(found)
+
+
 def operands_of_maxima(graph: Graph) -> set[str]:
     """The tensors of whose elements a maximum over many is taken, and those they are computed from.
 

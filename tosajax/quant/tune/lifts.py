@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node
+from tosajax.quant.graphs.inner import moved_into
 from tosajax.quant.model.parts import heads
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.qmodel import PreparedModel
@@ -143,7 +143,7 @@ def outputs_to_lift(model: PreparedModel) -> list[str]:
     """
     owners = dict[str, None]()
     for name, head in zip(model.graph.outputs, heads(model), strict=True):
-        names = _moved_into(model, name)
+        names = moved_into(model.float_graph, [name])
         if head in names and model.plan.functions.keys().isdisjoint(names):
             owners |= {owner: None for n in names if (owner := model.owners.get(n)) is not None}
     inputs, macs = {model.owners.get(name) for name in model.graph.inputs}, Macs(model)
@@ -154,17 +154,6 @@ def outputs_to_lift(model: PreparedModel) -> list[str]:
         for name, own in specs.items()
         if own.dtype is DType.INT8 and not own.observer.is_fixed and not macs.share([name])
     ]
-
-
-def _moved_into(model: PreparedModel, name: str) -> list[str]:
-    """A tensor of the float graph, and those whose elements it has."""
-    producers = {output: node for node in model.float_graph.nodes for output in node.outputs}
-    names = [name]
-    for each in names:
-        node = producers.get(each)
-        if node is not None and spec.OPERATORS[node.op].moves:
-            names += node.inputs
-    return names
 
 
 _Noise = Callable[[Sequence[int]], float]
