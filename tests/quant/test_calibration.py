@@ -89,7 +89,7 @@ def test_the_range_is_that_of_the_float_graph():
     params = calibrated(model)
     relu = run(watching(model, "relu"), params, "float")
     found = params["qparams"]["relu"]
-    greatest = np.percentile(relu, 99.99)
+    greatest = np.percentile(relu, 99.995)
     assert greatest < relu.max()
     np.testing.assert_allclose(found.scale, greatest / 255, rtol=1e-2)
     y = run(watching(model, "y"), params, "float")

@@ -78,7 +78,7 @@ def prepare(
         Equinox or Flax (nnx).
       rules: how nodes are quantized; where several match, later rules win. Without
         rules: INT8, weights symmetric and per channel, activations with a zero point and the range
-        of 99.99 % of their values; inputs, outputs and what a maximum over many reads with that of
+        of 99.995 % of their values; inputs, outputs and what a maximum over many reads with that of
         all.
       example_args: for a function: its inputs, a tuple of arrays or `jax.ShapeDtypeStruct`.
       params: for a function: its first argument, a pytree of the parameters; None if it has none,
