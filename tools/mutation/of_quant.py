@@ -7,6 +7,48 @@ from mutation.listing import mutants
 
 MUTANTS = [
     *mutants(
+        "quant/tune/costs.py",
+        "quant/tune/test_costs.py",
+        {
+            "Limits.fits": [
+                change(">", "<", 0),
+                change(">", "<", 1),
+                left("or"),
+                right("or"),
+                change("<=", ">="),
+            ],
+            "Limits.cost": [condition("False")],
+        },
+    ),
+    *mutants(
+        "quant/tune/lifts.py",
+        "quant/tune/test_costs.py",
+        {"refused": [left("-")], "_nearest": [change("in", "not in", 0)]},
+    ),
+    *mutants(
+        "quant/convert/activation_specs.py",
+        "quant/test_preparation.py",
+        {"ActivationSpecs.__init__": [change("moved_into()", "graph.outputs")]},
+    ),
+    *mutants(
+        "graph/costs.py",
+        "graph/test_costs.py",
+        {
+            "_fused": [left("and", 0), right("and", 0), left("and", 1), right("and", 1)],
+            "_takes": [
+                *(left("or", at) for at in range(4)),
+                *(right("or", at) for at in range(4)),
+                left("and", 0),
+                right("and", 0),
+            ],
+            "_wide": [change("is", "is not", 0), change("is", "is not", 1)],
+            "_Around.is_alone": [left("and"), right("and")],
+            "_Around.ends": [left("and", 0), right("and", 1)],
+            "_filled_macs": [change("<=", ">")],
+            "_lifetimes": [change("max", "min", 1), change("min", "max"), left("-", 1)],
+        },
+    ),
+    *mutants(
         "quant/graphs/inner.py",
         "quant/graphs/test_inner.py",
         {
@@ -305,7 +347,7 @@ MUTANTS = [
     *mutants(
         "quant/tune/lifts.py",
         "quant/tune/test_lifts.py",
-        {"lift_some": [change("<=", ">=")], "_with_each": [change("<=", ">=")]},
+        {"_with_each": [change("<=", ">=")]},
     ),
     *mutants(
         "quant/tune/lifts.py",
@@ -327,7 +369,6 @@ MUTANTS = [
                 *(side("and", n) for side in (left, right) for n in range(4)),
                 change("not in", "in"),
             ],
-            "_moved_into": [left("and"), right("and")],
             "lift_some": [change("not in", "in")],
         },
     ),
