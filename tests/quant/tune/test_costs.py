@@ -140,6 +140,18 @@ def test_a_search_for_an_npu():
     assert f"{after:,} cycles of ethos-u55-128" in str(result)
 
 
+def test_what_an_npu_does_not_run_is_counted():
+    def wide(x: Any) -> jax.Array:
+        return jax.nn.sigmoid(conv(x, 0))
+
+    rules, budget = [tq.rule(".*", act=tq.QSpec("i16"))], tq.Budget(0, target="ethos-u55-128")
+    result = tq.auto(wide, _examples(), rules, example_args=[X[:1]], budget=budget)
+    errors = tosajax.validate(result.graph, "ethos-u55-128").errors
+    assert len(errors) == result.spent.errors > 0
+    assert f"{len(errors)} error" in str(result.spent)
+    assert result.spent.vela is None
+
+
 def test_a_search_within_bytes_and_cycles():
     free = found()
     assert free.spent.arena_bytes[1] > free.spent.arena_bytes[0]

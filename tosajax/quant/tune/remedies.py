@@ -55,7 +55,7 @@ class Spent:
       arena_bytes: of activations at once, those of one batch of the graph, without striping.
       cycles: of the target, without those that wait for memory; None without a target.
       npu: the name of the target if it is an NPU.
-      errors: the rules of the NPU that the graph breaks.
+      errors: of the graph, by `validate` for the NPU.
       vela: Vela's own estimate of the graph, where it is installed.
 
     Example:
@@ -78,7 +78,7 @@ class Spent:
             processor = self.npu or "the target"
             texts.append(f"{self.cycles[1]:,} cycles of {processor} ({more:+.1%})")
         if self.errors:
-            texts.append(f"{self.errors} nodes that it does not run: see `tosajax check`")
+            texts.append(f"{html.counted(self.errors, 'error')} by `tosajax check`")
         if self.vela is not None:
             texts.append(f"by Vela {self.vela}")
         return ", ".join(texts)
