@@ -86,13 +86,16 @@ def test_examples_in_either_form_run_one_program():
 
 def test_the_range_is_that_of_the_float_graph():
     model = prepared()
-    params = calibrated(model)
-    relu = run(watching(model, "relu"), params, "float")
+    images = RNG.normal(0.3, 1, (200, 6, 6, 3)).astype(np.float32)
+    params = tq.calibrate(model, [images])
+    relu, y = (
+        np.asarray(watching(model, name).apply(params, images, mode="float")[0])
+        for name in ("relu", "y")
+    )
     found = params["qparams"]["relu"]
-    greatest = np.percentile(relu, 99.995)
-    assert greatest < relu.max()
+    greatest = np.sort(relu, axis=None)[-1 - int(5e-5 * relu.size)]  # two values are greater
+    assert greatest < 0.98 * relu.max()
     np.testing.assert_allclose(found.scale, greatest / 255, rtol=1e-2)
-    y = run(watching(model, "y"), params, "float")
     np.testing.assert_allclose(params["qparams"]["y"].scale, y.max() / 255, rtol=1e-3)
     assert float(found.zero_point) == -128
     assert set(model.activations) == {"x", "relu", "conv2", "y"}

@@ -150,6 +150,22 @@ def test_noise_to_signal():
     np.testing.assert_allclose(noise_to_signal((silent + 1,), [silent], [1.0]), 6)
 
 
+def test_what_other_examples_miss():
+    """One set of each half is best for itself, and that of both for all of them."""
+    gains = [[9.0, 6.0, 0.0], [0.0, 6.0, 9.0]]
+    first, second = (
+        lambda places, own=own: 100 - sum(own[place] for place in places) for own in gains
+    )
+
+    def sets(deadline: float = math.inf, others: Sequence[Any] = (second,)) -> list[list[int]]:
+        return sets_to_lift([1, 1, 1], first, lambda s: len(s) < 2, deadline, others)[1]
+
+    assert sets(others=()) == [[0], [0], [0], [0]]
+    assert sets() == [[0], [0], [0], [0], [1], [1]]
+    assert best_set(sets(), lambda places: first(places) + second(places)) == [1]
+    assert sets(deadline=0) == [[], [], []]
+
+
 # Outputs.
 
 

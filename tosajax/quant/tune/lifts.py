@@ -66,7 +66,8 @@ def lift_some(
       model: the model, from `prepare`, of integers.
       params: the model's parameters.
       heads: the names of the tensors of the float graph whose noise counts.
-      halves: examples of these tensors. The first make the sets, and all of them choose one.
+      halves: examples of these tensors. The first make the sets, in time all of them two more, and
+        all choose one.
       weights: of the noise of each tensor.
       limits: what they may cost.
       deadline: of `time.perf_counter`, after which no more are tried.
@@ -88,7 +89,8 @@ def lift_some(
 
     # What no multiply-accumulate reads is not for nothing: it takes memory.
     costs = [limits.cost(name) + _COST for name in names]
-    alone, sets = sets_to_lift(costs, noise, fits, deadline)
+    others = [functools.partial(noise, half=half) for half in range(1, len(halves))]
+    alone, sets = sets_to_lift(costs, noise, fits, deadline, others)
     chosen = best_set(sets, of_all)
     lifted = (*outputs, *(names[place] for place in chosen))
     left = {names[n]: noise([*chosen, n]) for n in _next(alone, chosen)}
@@ -161,37 +163,64 @@ _Fits = Callable[[Sequence[int]], bool]
 
 
 def sets_to_lift(
-    costs: Sequence[float], noise: _Noise, fits: _Fits, deadline: float
+    costs: Sequence[float],
+    noise: _Noise,
+    fits: _Fits,
+    deadline: float,
+    others: Sequence[_Noise] = (),
 ) -> tuple[dict[int, float], list[list[int]]]:
     """The noise with each place by itself, and sets of places, within the budget.
 
     Two sets have places while each helps, those first that help most by themselves, or most for
     their cost. The third has those that are missed most for their cost where all others are lifted:
-    a tensor may help only together with others, as those that feed one sum. The last has all others
-    as well that fit, which only these examples may not miss. Where the time is over before that is
-    known, the last set has those that help most for their cost by themselves, as far as they fit.
+    a tensor may help only together with others, as those that feed one sum. The next has all others
+    as well that fit, which only these examples may not miss. Two more are made like these of what
+    these and other examples miss. Where the time is over before what is missed is known, the last
+    set has those that help most for their cost by themselves, as far as they fit.
 
     Args:
       costs: of all places.
       noise: with some of them.
       fits: whether some are within the budget.
       deadline: of `time.perf_counter`, after which no more are tried.
+      others: the noise of other examples with some of them.
     """
     before = noise([])
     each = [place for place in range(len(costs)) if fits([place])]
     alone = _with_each(each, lambda place: noise([place]), deadline)
     # In front of the sets that grow place by place, which take what time there is.
-    without = _with_each(each, lambda place: noise([p for p in each if p != place]), deadline)
+    missed = _missed(each, costs, noise, deadline)
     gains = {place: before - value for place, value in alone.items() if value < before}
     for_cost = {place: gain / costs[place] for place, gain in gains.items()}
     orders = _by(gains), _by(for_cost)
     sets = [_chosen(order, gains, noise, fits, deadline) for order in orders]
-    if len(without) < len(each):
+    if missed is None:
         return alone, [*sets, _fitting([], orders[1], fits)]
-    before = noise(each)
-    missed = {place: (value - before) / costs[place] for place, value in without.items()}
-    helpful = _fitting([], [place for place in _by(missed) if missed[place] > 0], fits)
-    return alone, [*sets, helpful, _fitting(helpful, _by(missed), fits)]
+    sets += _sets_of_missed(missed, fits)
+    for other in others:
+        more = _missed(each, costs, other, deadline)
+        if more is not None:
+            missed = {place: missed[place] + more[place] for place in each}
+            sets += _sets_of_missed(missed, fits)
+    return alone, sets
+
+
+def _missed(
+    each: Sequence[int], costs: Sequence[float], noise: _Noise, deadline: float
+) -> dict[int, float] | None:
+    """The noise that each place takes away where all are lifted, for its cost; None if too late."""
+    without = _with_each(each, lambda place: noise([p for p in each if p != place]), deadline)
+    if len(without) < len(each):
+        return None
+    whole = noise(each)
+    return {place: (value - whole) / costs[place] for place, value in without.items()}
+
+
+def _sets_of_missed(missed: Mapping[int, float], fits: _Fits) -> list[list[int]]:
+    """The places that are missed, those first that are most; and these with all others that fit."""
+    order = _by(missed)
+    helpful = _fitting([], [place for place in order if missed[place] > 0], fits)
+    return [helpful, _fitting(helpful, order, fits)]
 
 
 def _fitting(chosen: Sequence[int], order: Sequence[int], fits: _Fits) -> list[int]:
