@@ -38,7 +38,6 @@ MUTANTS = [
             "_takes": [
                 *(left("or", at) for at in range(4)),
                 *(right("or", at) for at in range(4)),
-                right("and", 0),
             ],
             "_wide": [change("is", "is not", 0), change("is", "is not", 1)],
             "_Around.is_alone": [left("and"), right("and")],

@@ -47,7 +47,7 @@ from tosajax.validation import validate
 _MOST_EXAMPLES = 32  # that one run measures
 _FAR = 8  # times the largest outputs of most examples, those of an outlier
 _SHARE = 0.6  # of the time, which constants of the same function may take
-_REST = 1.5  # times the defaults take, what follows the choice of INT16: two more compilations
+_REST = 1.2  # times the defaults take, what follows the choice of INT16: two more compilations
 _LITTLE = 1e-5  # noise of a head, 50 dB: as good as none
 _SEEN = "all examples seen"  # a step of the search, after which ranges are those of all examples
 
