@@ -354,8 +354,8 @@ MUTANTS = [
             "sets_to_lift": [
                 left("/"),
                 change("<", ">"),
-                left("+"),
-                right("+"),
+                left("+", 1),
+                right("+", 1),
             ],
             "_missed": [left("/"), left("-"), change("!=", "=="), change("<", ">")],
             "_sets_of_missed": [change(">", "<")],
