@@ -49,6 +49,7 @@ LAYERS: dict[str, set[str]] = {
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},
     "io": {"arguments", "atomic", "dtypes", "graph", "report", "spec", "versions"},
     "rewrite": {"dtypes", "graph", "report", "spec"},
+    "vela": {"graph", "io", "report", "spec"},
     "viz": {"graph", "html", "spec"},
     "reference_model": {"arguments", "dtypes", "graph", "io"},
     "validation": {
@@ -82,7 +83,7 @@ LAYERS: dict[str, set[str]] = {
     "quant": {
         *("arguments", "atomic", "builder", "dtypes", "fixedpoint", "from_jax", "grad", "graph"),
         *("html", "lowering", "ops", "passes", "progress", "reference_model", "report"),
-        *("rewrite", "runtime", "spec", "validation", "viz"),
+        *("rewrite", "runtime", "spec", "validation", "vela", "viz"),
     },
     "sweep": {
         *("arguments", "atomic", "dtypes", "grad", "graph", "io", "lowering", "ops", "passes"),
@@ -91,7 +92,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "cli": {
         *("arguments", "atomic", "compare", "dtypes", "from_jax", "graph", "html", "io"),
-        *("report", "rewrite", "runtime"),
+        *("report", "rewrite", "runtime", "spec"),
         *("progress", "quant", "sweep", "tosajax", "viz"),
     },
     "__main__": {"cli"},
