@@ -62,7 +62,8 @@ def estimate(graph: Graph, npu: str) -> Estimate:
     Raises:
       ImportError: Vela is not installed.
       ValueError: there is no such NPU.
-      UnsupportedError: Vela does not compile the graph; with its message.
+      UnsupportedError: Vela does not compile the graph, with its message; or it is of a version
+        with another summary.
     """
     rates_of(npu)
     with tempfile.TemporaryDirectory() as name:
@@ -73,9 +74,12 @@ def estimate(graph: Graph, npu: str) -> Estimate:
         found = list(folder.glob("graph_summary_*.csv"))
         if failure is not None or not found:
             reason = "no summary" if failure is None else failure.message
-            raise UnsupportedError(f"{PROGRAM.version} for {npu}: {reason}")
-        (row,) = csv.DictReader(found[0].read_text().splitlines())
-        return _estimate(npu, row)
+            raise UnsupportedError(f"Vela, for {npu}: {reason}")
+        try:
+            (row,) = csv.DictReader(found[0].read_text().splitlines())
+            return _estimate(npu, row)
+        except (KeyError, ValueError) as error:
+            raise UnsupportedError(f"Vela, for {npu}: its summary has no {error}") from None
 
 
 def _estimate(npu: str, row: Mapping[str, str]) -> Estimate:

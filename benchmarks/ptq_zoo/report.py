@@ -62,7 +62,7 @@ TARGETS = (
     ),
     Target(
         "memory of a process that searches, the largest",
-        lambda rows: max((row["peak_mib"] for row in _searches(rows)), default=None),
+        lambda rows: max(filter(None, (r.get("peak_mib") for r in _searches(rows))), default=None),
         4e9 / 2**20,
         unit="MiB",
         at_most=True,

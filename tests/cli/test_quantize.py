@@ -90,7 +90,7 @@ def test_types(command, folder, options, weight, act):
 
 
 def test_a_target(command, folder):
-    options = ("--target", "ethos-u85-256", "--more-cycles", "0.2", "--arena-kib", "0.5")
+    options = ("--target", "ethos-u85-256", "--more-cycles", "0.2", "--arena-kib", "1")
     status, out, err = quantize(command, *options, "-o", "out.tosa", "--json", "report.json")
     assert (status, err) == (0, "")
     assert " cycles of ethos-u85-256 (+0.0%)" in out
@@ -100,7 +100,7 @@ def test_a_target(command, folder):
     status, _, err = quantize(command, "--more-cycles", "0.2", "-o", "out.tosa")
     assert (status, "there is no target" in err) == (1, True)
     status, _, err = quantize(command, "--target", "ethos", "-o", "out.tosa")
-    assert (status, "expected an NPU: ethos-u55-32, " in err) == (1, True)
+    assert (status, "expected one of ethos-u55-32, " in err) == (1, True)
 
 
 def test_a_quantized_file(command, folder):

@@ -57,10 +57,11 @@ INT16 = tq.rule(".*", act=tq.QSpec("i16"))
         (lambda x: jax.nn.sigmoid(x), 128),  # a TABLE of an input
         (lambda x: jax.nn.sigmoid(conv(1)(x)), 16 * 8 * 8 * 10**6),
         (lambda x: x.max((1, 2)), 128),
+        (lambda x: x.argmax(3), 128),
     ],
     ids=[
         "conv 3x3", "conv 1x1", "depthwise", "product", "relu", "residual", "square", "reshape",
-        "transpose", "sigmoid", "sigmoid behind a product", "maximum",
+        "transpose", "sigmoid", "sigmoid behind a product", "maximum", "index of the maximum",
     ],
 )  # fmt: skip
 def test_cycles(function, wanted):
@@ -123,6 +124,47 @@ def test_a_rescale_of_its_own():
     assert cycles(b.graph([same]), RATES) == 64
     wide = rescaled(b, same, DType.INT16, "wide")
     assert cycles(b.graph([wide]), RATES) == 64 + 3 * 64
+
+
+def clamped(b: Builder, x: Any, name: str) -> Any:
+    return b.op("CLAMP", x, min_val=np.int8(-9), max_val=np.int8(9), name=name)
+
+
+def test_what_others_read_as_well_is_a_step_of_its_own():
+    """A RESCALE, and a CLAMP of what another node reads, or the user."""
+    b = Builder()
+    y = b.op("MUL", *(b.input(name, DType.INT8, (64,)) for name in "xy"), b.const([0], DType.INT8))
+    small = rescaled(b, y, DType.INT8, "small")
+    one = clamped(b, small, "one")
+    assert cycles(b.graph([one]), RATES) == pytest.approx(64_000)
+    assert arena_bytes(b.graph([one])) == 3 * 64
+    shown = b.graph([one, small])
+    assert cycles(shown, RATES) == pytest.approx(64_000 + 64)
+    two = clamped(b, small, "two")
+    assert cycles(b.graph([one, two]), RATES) == pytest.approx(64_000 + 2 * 64)
+    both = b.graph([one, two, rescaled(b, y, DType.INT8, "other")])
+    # Neither RESCALE of the product is part of it; of INT32, each takes nine times as long.
+    assert cycles(both, RATES) == pytest.approx(64_000 + 2 * 9 * 64 + 2 * 64)
+
+
+def test_what_is_moved_is_clamped_by_itself():
+    b = Builder()
+    x = b.input("x", DType.INT8, (8, 8))
+    moved = b.op("TRANSPOSE", x, perms=[1, 0])
+    assert cycles(b.graph([clamped(b, moved, "y")]), RATES) == 2 * 64
+    same = b.op("IDENTITY", x)
+    assert cycles(b.graph([clamped(b, same, "z")]), RATES) == 2 * 64 + 64
+
+
+def test_operands_and_sums_without_rescales():
+    """INT32 as it is beside what was INT8: types are mixed."""
+    b = Builder()
+    x, y = b.input("x", DType.INT8, (64,)), b.input("y", DType.INT32, (64,))
+    total = b.op("ADD", rescaled(b, x, DType.INT32, "wide"), y)
+    assert cycles(b.graph([total]), RATES) == pytest.approx(64_000 + 3 * 64)
+    small = rescaled(b, total, DType.INT8, "small")
+    assert cycles(b.graph([small]), RATES) == pytest.approx(64_000 + 3 * 64 + 9 * 64)
+    assert cycles(b.graph([small, total]), RATES) == pytest.approx(64_000 + 3 * 64 + 9 * 64)
 
 
 def test_a_loop_counts_once():

@@ -70,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="share of the target's cycles by which INT16 may prolong the network",
     )  # fmt: skip
     parser.add_argument(
-        "--arena-kib", type=float, metavar="KIB",
+        "--arena-kib", type=positive, metavar="KIB",
         help="the most KiB of activations at once that INT16 may need",
     )  # fmt: skip
     parser.add_argument(
@@ -111,7 +111,7 @@ def _budget(arguments: argparse.Namespace) -> Budget:
         arguments.wide_outputs,
         arguments.target,
         arguments.more_cycles,
-        None if arena is None else int(1024 * arena),
+        None if arena is None else 1024 * arena,
     )
 
 

@@ -17,8 +17,8 @@ from tosajax.spec.rates import Rates
 _SAME_MEMORY = {"IDENTITY", "RESHAPE"}
 _FUSED = {"CAST", "CLAMP", "TABLE"}  # with the node in front, if nothing else reads that
 _RESCALED = {"CAST", "CLAMP", "RESCALE"}  # what another RESCALE does not become a part of
-_FREE_CHAPTERS = {"control_flow", "custom", "data_nodes", "indices", "shape", "variable"}
-_OF_ELEMENTS = {"comparison", "elementwise_binary", "elementwise_ternary"}
+_FREE_CHAPTERS = {"control_flow", "custom", "data_nodes", "shape", "variable"}
+_READERS = {"indices", "reduction"}  # chapters of operators that read more than they write
 
 
 def cycles(graph: Graph, rates: Rates) -> float:
@@ -26,7 +26,7 @@ def cycles(graph: Graph, rates: Rates) -> float:
 
     RESCALEs, CLAMPs and TABLEs that follow what they change are no steps of their own, nor are
     RESCALEs around an operator with two inputs, if all of these and the result have one type. Each
-    loop runs once, and of a COND_IF both branches.
+    loop runs once, and of a COND_IF both branches; CUSTOM operators count nothing.
 
     Args:
       graph: a legal graph of known dimensions, of integers; values of constants are not needed.
@@ -139,7 +139,8 @@ def _takes(other: Node, node: Node, around: _Around) -> bool:
 
 def _has_operands(node: Node) -> bool:
     """Whether a node takes the elements of several tensors together."""
-    return spec.OPERATORS[node.op].chapter in _OF_ELEMENTS and node.op != "TABLE"
+    operator = spec.OPERATORS[node.op]
+    return operator.is_elementwise and sum(a.is_data for a in operator.inputs) > 1
 
 
 def _node_cycles(node: Node, graph: Graph, rates: Rates) -> float:
@@ -151,7 +152,7 @@ def _node_cycles(node: Node, graph: Graph, rates: Rates) -> float:
         return _elements(node.outputs, graph) / rates.elements
     if operator.is_product:
         return _wide(node, graph, rates) * _filled_macs(node, graph, rates) / rates.macs
-    names = node.inputs[:1] if operator.chapter == "reduction" else node.outputs
+    names = node.inputs[:1] if operator.chapter in _READERS else node.outputs
     return _wide(node, graph, rates) * _elements(names, graph) / rates.moves
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
 from tosajax.spec.npu import FAMILIES, Npu
+from tosajax.spec.target import Target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,26 +51,20 @@ class Rates:
                 raise ValueError(f"{field.name} is {value}, expected a positive number")
 
 
-_MACS_OF_A_MOVE = 128  # that a move takes the time of
-# Of an operator with two inputs; the others take 192 for ADD and 96 for MUL.
-_MACS_OF_AN_ELEMENT = {"ethos-u85": 64}
+# Multiply-accumulates in the time of a move, and of an element of an operator with two inputs: on
+# Ethos-U55 and Ethos-U65, ADD takes that of 192, MUL that of 96.
+_OF_A_MOVE = 128
+_OF_AN_ELEMENT = {"ethos-u55": 160, "ethos-u65": 160, "ethos-u85": 64}
 
 
 def _rates(npu: Npu, macs: int) -> Rates:
-    elements = macs / _MACS_OF_AN_ELEMENT.get(npu.name, 160)
-    return Rates(macs, elements, macs / _MACS_OF_A_MOVE, depth=8, taps=4)
+    return Rates(macs, macs / _OF_AN_ELEMENT[npu.name], macs / _OF_A_MOVE, depth=8, taps=4)
 
 
 RATES = {f"{npu.name}-{macs}": _rates(npu, macs) for npu in FAMILIES for macs in npu.macs}
 
 
-def rates_of(target: str) -> Rates:
-    """The rates of an NPU.
-
-    Raises:
-      ValueError: there is no NPU of this name.
-    """
-    if target not in RATES:
-        known = ", ".join(RATES)
-        raise ValueError(f"target is {target!r}, expected an NPU: {known}{near(target, RATES)}")
-    return RATES[target]
+def rates_of(npu: str) -> Rates:
+    """The rates of an NPU, by its name; errors as of `Target.of_npu`."""
+    Target.of_npu(npu)
+    return RATES[npu]

@@ -16,6 +16,8 @@ import pytest
 from tosajax import DType, Graph, reference_model
 from tosajax import quant as tq
 from tosajax.quant.model.parts import heads
+from tosajax.quant.model.programs import Programs
+from tosajax.quant.tune.noise import decibels, relative_noise
 from tosajax.quant.tune.range_choice import RangeChoice
 
 AGAINST = ("frozen", "reference_model") if reference_model.is_installed() else ("frozen",)
@@ -133,6 +135,38 @@ def test_constants_of_the_same_function_leave_time_for_the_rest(monkeypatch):
     monkeypatch.setattr(automatic, "_SHARE", 0.0)
     names = [remedy.name for remedy in _linear_result().remedies]
     assert names[-5:] == ["all examples seen", "gptq", "INT16", "gptq again", "bias_correct"]
+
+
+def test_memory_is_given_back_and_programs_are_let_go(monkeypatch):
+    """Behind each remedy; those of ranges before INT16, and those without INT16 behind it."""
+    from tosajax.quant.tune import automatic
+
+    events: list[Any] = []
+    own = Programs.clear
+    monkeypatch.setattr(automatic, "trim", lambda: events.append("trim"))
+    monkeypatch.setattr(Programs, "clear", lambda self: (events.append(self), own(self)))
+    found = _linear_result()
+    assert events.count("trim") == len(found.remedies)
+    at = [remedy.name for remedy in found.remedies].index("INT16")
+    trims = [place for place, event in enumerate(events) if event == "trim"]
+    assert len({id(each) for each in events[trims[at - 1] + 1 : trims[at]]}) == 3  # of ranges
+    (without,) = events[trims[at] + 1 : trims[at + 1]]
+    assert without is not found.model.programs
+
+
+def test_the_choice_of_int16_leaves_time_for_what_follows(monkeypatch):
+    from tosajax.quant.tune import automatic
+
+    own, left = automatic.lift_some, []
+
+    def lift_some(*arguments: Any, **options: Any) -> Any:
+        left.append(arguments[6] - time.perf_counter())
+        return own(*arguments, **options)
+
+    monkeypatch.setattr(automatic, "lift_some", lift_some)
+    monkeypatch.setattr(automatic, "_REST", 1000)
+    found = _linear_result(seconds=1e6)
+    assert left[0] < 1e6 - 1000 * found.remedies[0].seconds
 
 
 def test_int16_is_kept_unless_the_noise_grows(monkeypatch):
@@ -320,6 +354,20 @@ def test_examples_far_beyond_others_are_left_out():
     x = np.concatenate(examples(32, seed=9))
     outputs = [found.model.apply(found.params, x, mode=m)[0] for m in ("exact", "float")]
     assert np.square(outputs[0] - outputs[1]).sum() < 0.1 * np.square(outputs[1]).sum()
+
+
+def test_what_the_defaults_make_of_the_examples_that_count():
+    """Those that are held back, without the outlier among them."""
+    batches = _with_outliers(3, 8)
+    budget = tq.Budget(seconds=1)
+    found = tq.auto(_linear, batches, example_args=[examples()[0]], budget=budget)
+    assert "without outliers" in [remedy.name for remedy in found.remedies]
+    model = tq.prepare(_linear, example_args=[examples()[0]])
+    params = tq.calibrate(model, batches)
+    x = np.concatenate([batches[n] for n in range(1, 16, 2) if n != 3])
+    exact, wanted = (np.asarray(model.apply(params, x, mode=m)[0]) for m in ("exact", "float"))
+    ((before, _),) = found.outputs.values()
+    assert before == pytest.approx(decibels(relative_noise(exact, wanted).mean()), abs=1e-3)
 
 
 @pytest.mark.parametrize(("then", "is_kept"), [(1.0, True), (-1.0, False)])

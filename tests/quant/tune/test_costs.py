@@ -88,10 +88,21 @@ def test_types_that_an_npu_does_not_take():
     assert not refused(MODEL, params, names, "ethos-u85-256")
 
 
+def test_what_an_npu_refuses_in_any_case_bars_nothing():
+    """Its table is of INT16 by a rule."""
+    rules = [tq.rule(f"^({SOURCE}|{BETWEEN})$", act=tq.QSpec("i16"))]
+    model = tq.prepare(network, rules, example_args=[X[:1]])
+    params = tq.calibrate(model, [X])
+    assert tosajax.validate(model.freeze(params), "ethos-u55-128").errors
+    names = [name for name in model.activations if model.specs[name].dtype is DType.INT8]
+    assert names
+    assert not refused(model, params, names, "ethos-u55-128")
+
+
 @pytest.mark.parametrize(
     ("budget", "error", "message"),
     [
-        ({"target": "ethos-u85-25"}, ValueError, "did you mean 'ethos-u85-256'"),
+        ({"target": "ethos-u85-25"}, ValueError, "unknown NPU 'ethos-u85-25', expected one of "),
         ({"target": 5}, TypeError, "the name of an NPU, or quant.Rates"),
         ({"more_cycles": 0.1}, ValueError, "more_cycles is 0.1, but there is no target"),
         ({"more_cycles": -0.1, "target": "ethos-u55-32"}, ValueError, "more_cycles is -0.1"),
