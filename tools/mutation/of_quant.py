@@ -345,29 +345,16 @@ MUTANTS = [
     *mutants(
         "quant/tune/lifts.py",
         "quant/tune/test_lifts.py",
-        {"_with_each": [change("<=", ">=")]},
-    ),
-    *mutants(
-        "quant/tune/lifts.py",
-        "quant/tune/test_lifts.py",
         {
-            "sets_to_lift": [
-                left("/"),
-                change("<", ">"),
-                left("+", 1),
-                right("+", 1),
-            ],
-            "_missed": [left("/"), left("-"), change("!=", "=="), change("<", ">")],
-            "_sets_of_missed": [change(">", "<")],
+            "by_miss": [left("and"), right("and"), change("<", ">"), left("/"), left("+")],
+            "_missed": [left("-"), change("!=", "=="), change(">", "<=")],
+            "sets_to_lift": [change("<", "<="), change("[]", "fitting")],
             "best_set": [left("*"), change("<=", ">=")],
-            "_fitting": [left("and"), right("and")],
-            "_by": [change("True", "False")],
-            "_chosen": [left("and"), right("and"), change("<=", ">="), change("<", ">")],
             "outputs_to_lift": [
                 *(side("and", n) for side in (left, right) for n in range(4)),
                 change("not in", "in"),
             ],
-            "lift_some": [change("not in", "in")],
+            "lift_some": [change("not in", "in", 0), change("not in", "in", 1)],
         },
     ),
     *mutants(

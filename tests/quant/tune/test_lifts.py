@@ -21,6 +21,7 @@ from tosajax.quant.tune.costs import Limits
 from tosajax.quant.tune.lifts import (
     Examples,
     best_set,
+    by_miss,
     lift_some,
     outputs_to_lift,
     sets_to_lift,
@@ -37,8 +38,10 @@ def chosen(gains: Sequence[float], costs: Sequence[float], deadline: float = mat
     def noise(places: Sequence[int]) -> float:
         return 100 - sum(gains[place] for place in places)
 
-    _, sets = sets_to_lift(costs, noise, lambda s: sum(costs[n] for n in s) <= 10, deadline)
-    return best_set(sets, noise)
+    def fits(places: Sequence[int]) -> bool:
+        return sum(costs[place] for place in places) <= 10
+
+    return best_set(sets_to_lift(by_miss(costs, [noise], fits, deadline), fits), noise)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +49,10 @@ def chosen(gains: Sequence[float], costs: Sequence[float], deadline: float = mat
     [
         ([10, 9, 8], [1, 1, 1], [0, 1, 2]),
         ([10, 9, 8], [9, 5, 5], [1, 2]),  # cheap ones together
-        ([90, 10, 1.5], [10, 1, 1], [0]),  # one dear tensor
-        ([10, -5, 2], [1, 1, 1], [0, 2]),
+        ([90, 10, 1.5], [10, 1, 1], [1, 2]),  # those are missed most for their cost
+        ([10, 9, -5], [1, 1, 1], [0, 1]),
         ([10, 0.5], [1, 1], [0]),  # too little
+        ([0.5, 0.4], [1, 1], []),
         ([10, 9], [11, 1], [1]),
         ([10, 9], [11, 12], []),
     ],
@@ -57,34 +61,15 @@ def test_less_noise_within_the_budget(gains, costs, wanted):
     assert sorted(chosen(gains, costs)) == wanted
 
 
-def test_sets_by_gain_and_for_cost():
-    _, sets = sets_to_lift(
-        [9, 5, 5],
-        lambda places: 100 - sum([10, 9, 8][place] for place in places),
-        lambda places: sum([9, 5, 5][place] for place in places) <= 10,
-        math.inf,
-    )
-    assert sets == [[0], [1, 2], [1, 2], [1, 2]]
-
-
-def test_what_gains_next_to_nothing_alone_is_not_tried():
-    tried: list[tuple[int, ...]] = []
-
-    def noise(places: Sequence[int]) -> float:
-        tried.append(tuple(places))
-        return 100 - sum(gains[place] for place in places)
-
-    gains = [40, 0.45, 0.6, 0.25, 30]
-    # Of the 30 that two leave, 0.3 are a hundredth.
-    found = sets_to_lift([1] * 5, noise, lambda _: True, math.inf)[1][0]
-    assert sorted(found) == [0, 1, 2, 4]
-    assert (0, 4, 2, 1) in tried
-    assert (0, 4, 2, 1, 3) in tried
-    gains[3] = 0.1
-    tried.clear()
-    sets_to_lift([1] * 5, noise, lambda _: True, math.inf)
-    assert (0, 4, 2, 1) in tried
-    assert (0, 4, 2, 1, 3) not in tried
+def test_sets_of_the_first_places():
+    places = [7, 5, 3, 1, 0, 2]
+    assert sets_to_lift(places, lambda _: True) == [[], [7], [7, 5], [7, 5, 3, 1], places]
+    assert sets_to_lift(places, lambda s: 5 not in s and len(s) < 5) == [
+        [], [7], [7, 3], [7, 3, 1, 0]
+    ]  # fmt: skip
+    assert sets_to_lift(places[:2], lambda _: True) == [[], [7], [7, 5]]
+    assert sets_to_lift(places[:1], lambda _: True) == [[], [7]]
+    assert sets_to_lift([], lambda _: True) == [[], []]
 
 
 def test_what_helps_only_together():
@@ -93,11 +78,19 @@ def test_what_helps_only_together():
     def noise(places: Sequence[int]) -> float:
         return 100 - 60 * ({0, 1} <= {*places}) - 5 * (2 in places) + 3 * (3 in places)
 
-    _, sets = sets_to_lift([1, 1, 1, 1, 9], noise, lambda s: len(s) < 4 and 4 not in s, math.inf)
-    assert list(map(sorted, sets)) == [[2], [2], [0, 1, 2], [0, 1, 2]]
-    assert sorted(best_set(sets, noise)) == [0, 1, 2]
-    more = sets_to_lift([1, 1, 1, 1, 9], noise, lambda s: len(s) < 5, math.inf)[1]
-    assert list(map(sorted, more)) == [[2], [2], [0, 1, 2], [0, 1, 2, 4]]
+    order = by_miss([1, 1, 1, 1, 9], [noise], lambda s: 4 not in s, math.inf)
+    assert order == [0, 1, 2, 3]
+    assert best_set(sets_to_lift(order, lambda s: len(s) < 4), noise) == [0, 1, 2]
+
+
+def test_all_examples_say_what_is_missed():
+    gains = [[9.0, 6.0, 0.0], [0.0, 6.0, 9.0], [0.0, 0.0, 20.0]]
+    noises = [lambda places, own=own: 100 - sum(own[place] for place in places) for own in gains]
+
+    def order(count: int) -> list[int]:
+        return by_miss([1, 1, 1], noises[:count], lambda _: True, math.inf)
+
+    assert [order(count) for count in (1, 2, 3)] == [[0, 1, 2], [1, 0, 2], [2, 1, 0]]
 
 
 def test_a_set_has_to_leave_clearly_less():
@@ -114,23 +107,28 @@ def test_no_time():
 
 
 def test_little_time(monkeypatch):
-    """The sets of what is missed come first; before them, what helps alone is all that is known."""
+    """Cheap places come first; other examples count if all places are known."""
     clock = [0.0]
     monkeypatch.setattr(lifts_file.time, "perf_counter", lambda: clock[0])
 
-    def noise(places: Sequence[int]) -> float:
-        clock[0] += 1
-        return 100 - sum([5, 4, -3, 2][place] for place in places)
+    def noise_of(gains: Sequence[float]) -> Callable[[Sequence[int]], float]:
+        def noise(places: Sequence[int]) -> float:
+            clock[0] += 1
+            return 100 - sum(gains[place] for place in places)
 
-    def sets_in(seconds: float) -> list[list[int]]:
+        return noise
+
+    noises = [noise_of([20, 4, 3, 2]), noise_of([0, 0, 9, 9])]
+
+    def order_in(seconds: float) -> list[int]:
         clock[0] = 0.0
-        return sets_to_lift([1, 1, 1, 9], noise, lambda s: len(s) < 4, seconds)[1]
+        return by_miss([9, 2, 1, 1], noises, lambda _: True, seconds)
 
-    assert sets_in(7) == [[], [], [0, 1, 3]]
-    assert sets_in(8)[:2] == [[], []]
-    assert list(map(sorted, sets_in(8)[2:])) == [[0, 1, 3], [0, 1, 3]]
-    assert list(map(sorted, sets_in(100))) == [[0, 1, 3]] * 4
-    assert sets_in(3) == [[], [], [0, 1]]
+    assert order_in(0) == []
+    assert order_in(1) == [2]
+    assert order_in(3) == [2, 3, 1]
+    assert order_in(4) == order_in(8) == [2, 0, 3, 1]
+    assert order_in(9) == [2, 3, 0, 1]
 
 
 # The noise that they lower.
@@ -148,22 +146,6 @@ def test_noise_to_signal():
         np.testing.assert_allclose(found, np.dot(np.asarray(ratios), weights), rtol=1e-5)
     silent = jnp.zeros((3, 2))  # The noise is what it is.
     np.testing.assert_allclose(noise_to_signal((silent + 1,), [silent], [1.0]), 6)
-
-
-def test_what_other_examples_miss():
-    """One set of each half is best for itself, and that of both for all of them."""
-    gains = [[9.0, 6.0, 0.0], [0.0, 6.0, 9.0]]
-    first, second = (
-        lambda places, own=own: 100 - sum(own[place] for place in places) for own in gains
-    )
-
-    def sets(deadline: float = math.inf, others: Sequence[Any] = (second,)) -> list[list[int]]:
-        return sets_to_lift([1, 1, 1], first, lambda s: len(s) < 2, deadline, others)[1]
-
-    assert sets(others=()) == [[0], [0], [0], [0]]
-    assert sets() == [[0], [0], [0], [0], [1], [1]]
-    assert best_set(sets(), lambda places: first(places) + second(places)) == [1]
-    assert sets(deadline=0) == [[], [], []]
 
 
 # Outputs.
@@ -211,7 +193,7 @@ def test_outputs_and_what_is_moved_into_them():
     assert tq.check_bit_exact(wide, own, X[:2], against=("frozen",))
 
 
-def test_all_halves_choose_among_the_sets_of_the_first(monkeypatch):
+def test_all_halves_choose(monkeypatch):
     model = model_of(lambda x: x @ W @ SQUARE @ SQUARE)
     params = tq.calibrate(model, [X])
     names: list[str] = []
@@ -229,6 +211,7 @@ def test_all_halves_choose_among_the_sets_of_the_first(monkeypatch):
     assert len(names) == 2
     assert set(alone.lifted) == set(names)
     assert both.lifted == (names[0],)
+    assert (alone.left, both.left) == ({}, {names[1]: 127.5})
 
 
 FIXED = tq.rule("^dot_general_1$", act=tq.QSpec(observer=tq.fixed(0.1)))

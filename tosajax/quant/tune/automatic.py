@@ -77,13 +77,12 @@ def auto(
     that leave out outliers, each judged on examples that it was not observed on, as ranges hold all
     that they have seen. With the ranges of all examples it goes on to GPTQ; activations that are
     smoothed, or channels that are equalized, before GPTQ, which makes weights of large channels
-    round well, and by themselves where GPTQ has lost; INT16 for the tensors that cost most, as far
-    as the budget goes: one half of the examples makes sets of them, in time all make two more, and
-    all choose one; corrected biases. Outputs count alike, each by the share of its noise that is
-    left. A remedy is kept if it raises the metric; or lowers the noise of the integers that ship,
-    over all examples and by more than a few of them would by chance, is not worse on the other
-    half, and does not lower the metric. GPTQ is kept as well where weights alone make less noise,
-    and INT16 unless the noise grows.
+    round well, and by themselves where GPTQ has lost; INT16 for the tensors that are missed most,
+    for their cost, where all others have it, as far as the budget goes; corrected biases. Outputs
+    count alike, each by the share of its noise that is left. A remedy is kept if it raises the
+    metric; or lowers the noise of the integers that ship, over all examples and by more than a few
+    of them would by chance, is not worse on the other half, and does not lower the metric. GPTQ is
+    kept as well where weights alone make less noise, and INT16 unless the noise grows.
 
     Args:
       graph: the float graph or function, as for `prepare`.

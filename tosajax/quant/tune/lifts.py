@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,8 +23,7 @@ from tosajax.quant.tune.islands import with_rules
 from tosajax.quant.tune.rescuing import lift_candidates, lift_rules, lifted_loss
 from tosajax.validation import validate
 
-_GAIN = 0.99  # of the noise that one more lift must leave at most
-_ALONE = 0.5  # of that gain, which a lift must have by itself to be tried beside others
+_GAIN = 0.99  # of the noise of a smaller set that a larger one must leave at most
 _COST = 0.001  # the share of all multiply-accumulates that a lift costs at least
 _LEFT = 3  # tensors that are named as the next ones
 
@@ -41,7 +41,7 @@ class Lifts(NamedTuple):
     Args:
       lifted: the tensors, in the order in which they were chosen.
       wide_macs: the share of multiply-accumulates that read them.
-      left: the noise with one more tensor, of those that would help most.
+      left: the noise with one more tensor, of those that are missed most.
     """
 
     lifted: tuple[str, ...] = ()
@@ -66,8 +66,7 @@ def lift_some(
       model: the model, from `prepare`, of integers.
       params: the model's parameters.
       heads: the names of the tensors of the float graph whose noise counts.
-      halves: examples of these tensors. The first make the sets, in time all of them two more, and
-        all choose one.
+      halves: examples of these tensors, which make the sets, as far as there is time, and choose.
       weights: of the noise of each tensor.
       limits: what they may cost.
       deadline: of `time.perf_counter`, after which no more are tried.
@@ -78,22 +77,24 @@ def lift_some(
     loss = functools.partial(noise_to_signal, weights=tuple(weights))
     simulated = lifted_loss(model.with_outputs(*heads), params, loss, names)
 
-    def noise(places: Sequence[int], half: int = 0) -> float:
-        return simulated(places, *halves[half])
+    def noise(half: Examples, places: Sequence[int]) -> float:
+        return simulated(places, *half)
+
+    noises = [functools.partial(noise, half) for half in halves]
 
     def of_all(places: Sequence[int]) -> float:
-        return sum(noise(places, half) for half in range(len(halves)))
+        return sum(each(places) for each in noises) / len(noises)
 
     def fits(places: Sequence[int]) -> bool:
         return limits.fits([*outputs, *(names[n] for n in places)])
 
     # What no multiply-accumulate reads is not for nothing: it takes memory.
     costs = [limits.cost(name) + _COST for name in names]
-    others = [functools.partial(noise, half=half) for half in range(1, len(halves))]
-    alone, sets = sets_to_lift(costs, noise, fits, deadline, others)
-    chosen = best_set(sets, of_all)
+    order = by_miss(costs, noises, fits, deadline)
+    chosen = best_set(sets_to_lift(order, fits), of_all)
     lifted = (*outputs, *(names[place] for place in chosen))
-    left = {names[n]: noise([*chosen, n]) for n in _next(alone, chosen)}
+    more = [place for place in order if place not in chosen][:_LEFT]
+    left = {names[place]: of_all([*chosen, place]) for place in more}
     if lifted:
         model, params = with_rules(model, params, lift_rules(model, lifted))
     return model, params, Lifts(lifted, limits.macs.share(lifted), left)
@@ -162,115 +163,57 @@ _Noise = Callable[[Sequence[int]], float]
 _Fits = Callable[[Sequence[int]], bool]
 
 
-def sets_to_lift(
-    costs: Sequence[float],
-    noise: _Noise,
-    fits: _Fits,
-    deadline: float,
-    others: Sequence[_Noise] = (),
-) -> tuple[dict[int, float], list[list[int]]]:
-    """The noise with each place by itself, and sets of places, within the budget.
+def by_miss(
+    costs: Sequence[float], noises: Sequence[_Noise], fits: _Fits, deadline: float
+) -> list[int]:
+    """The places that fit by themselves, first those that are missed most for their cost.
 
-    Two sets have places while each helps, those first that help most by themselves, or most for
-    their cost. The third has those that are missed most for their cost where all others are lifted:
-    a tensor may help only together with others, as those that feed one sum. The next has all others
-    as well that fit, which only these examples may not miss. Two more are made like these of what
-    these and other examples miss. Where the time is over before what is missed is known, the last
-    set has those that help most for their cost by themselves, as far as they fit.
+    A place is missed by the noise that it takes away where all others are lifted. A tensor may help
+    only together with others, as those that feed one sum; by itself it would then seem to gain
+    nothing.
 
     Args:
       costs: of all places.
-      noise: with some of them.
-      fits: whether some are within the budget.
-      deadline: of `time.perf_counter`, after which no more are tried.
-      others: the noise of other examples with some of them.
+      noises: of some examples each, where some places are lifted.
+      fits: whether some places are within the budget.
+      deadline: of `time.perf_counter`. When it is over, the examples so far have their say; if they
+        are the first ones, the places so far, the cheapest of all.
     """
-    before = noise([])
-    each = [place for place in range(len(costs)) if fits([place])]
-    alone = _with_each(each, lambda place: noise([place]), deadline)
-    # In front of the sets that grow place by place, which take what time there is.
-    missed = _missed(each, costs, noise, deadline)
-    gains = {place: before - value for place, value in alone.items() if value < before}
-    for_cost = {place: gain / costs[place] for place, gain in gains.items()}
-    orders = _by(gains), _by(for_cost)
-    sets = [_chosen(order, gains, noise, fits, deadline) for order in orders]
-    if missed is None:
-        return alone, [*sets, _fitting([], orders[1], fits)]
-    sets += _sets_of_missed(missed, fits)
-    for other in others:
-        more = _missed(each, costs, other, deadline)
-        if more is not None:
-            missed = {place: missed[place] + more[place] for place in each}
-            sets += _sets_of_missed(missed, fits)
-    return alone, sets
+    each = sorted((n for n in range(len(costs)) if fits([n])), key=costs.__getitem__)
+    total: dict[int, float] = {}
+    for noise in noises:
+        missed = dict(_missed(each, noise, deadline))
+        if total and len(missed) < len(each):
+            break
+        total = {place: total.get(place, 0.0) + value for place, value in missed.items()}
+    return sorted(total, key=lambda place: total[place] / costs[place], reverse=True)
 
 
-def _missed(
-    each: Sequence[int], costs: Sequence[float], noise: _Noise, deadline: float
-) -> dict[int, float] | None:
-    """The noise that each place takes away where all are lifted, for its cost; None if too late."""
-    without = _with_each(each, lambda place: noise([p for p in each if p != place]), deadline)
-    if len(without) < len(each):
-        return None
-    whole = noise(each)
-    return {place: (value - whole) / costs[place] for place, value in without.items()}
+def _missed(places: Sequence[int], noise: _Noise, deadline: float) -> Iterator[tuple[int, float]]:
+    """Yields places, in time, and the noise that each takes away where all others are lifted."""
+    whole = noise(places)
+    for place in places:
+        if time.perf_counter() > deadline:
+            return
+        yield place, noise([other for other in places if other != place]) - whole
 
 
-def _sets_of_missed(missed: Mapping[int, float], fits: _Fits) -> list[list[int]]:
-    """The places that are missed, those first that are most; and these with all others that fit."""
-    order = _by(missed)
-    helpful = _fitting([], [place for place in order if missed[place] > 0], fits)
-    return [helpful, _fitting(helpful, order, fits)]
+def sets_to_lift(order: Sequence[int], fits: _Fits) -> list[list[int]]:
+    """Sets of the first places of an order, as far as the budget goes: none, one, two, four, ...
 
-
-def _fitting(chosen: Sequence[int], order: Sequence[int], fits: _Fits) -> list[int]:
-    """Some places, and others of an order, as far as the budget goes."""
-    result = list(chosen)
+    Args:
+      order: the places.
+      fits: whether some places are within the budget.
+    """
+    fitting: list[int] = []
     for place in order:
-        if place not in result and fits([*result, place]):
-            result.append(place)
-    return result
+        if fits([*fitting, place]):
+            fitting.append(place)
+    sizes = itertools.takewhile(lambda n: n < len(fitting), (2**n for n in itertools.count()))
+    return [[], *(fitting[:size] for size in sizes), fitting]
 
 
 def best_set(sets: Sequence[list[int]], noise: _Noise) -> list[int]:
-    """The first set than which no other leaves clearly less noise."""
+    """The first set than which none leaves clearly less noise."""
     noises = [math.inf if math.isnan(own) else own for own in map(noise, sets)]
     return next(each for each, own in zip(sets, noises, strict=True) if _GAIN * own <= min(noises))
-
-
-def _with_each(
-    places: Sequence[int], noise: Callable[[int], float], deadline: float
-) -> dict[int, float]:
-    """The noise of each place, in time."""
-    return {place: noise(place) for place in places if time.perf_counter() <= deadline}
-
-
-def _by(values: Mapping[int, float]) -> list[int]:
-    """The places by descending value."""
-    return sorted(values, key=values.__getitem__, reverse=True)
-
-
-def _chosen(
-    order: Sequence[int],
-    gains: Mapping[int, float],
-    noise: _Noise,
-    fits: _Fits,
-    deadline: float,
-) -> list[int]:
-    """Those places of an order that help beside the ones before them, while they fit."""
-    chosen, least = list[int](), noise([])
-    for place in order:
-        if time.perf_counter() > deadline:
-            break
-        more = [*chosen, place]
-        if gains[place] < _ALONE * (1 - _GAIN) * least:
-            continue  # gains nearly add up
-        if fits(more) and (left := noise(more)) <= _GAIN * least:
-            chosen, least = more, left
-    return chosen
-
-
-def _next(alone: Mapping[int, float], chosen: Collection[int]) -> list[int]:
-    """The places that help most of those that were not chosen."""
-    rest = [place for place in alone if place not in chosen]
-    return sorted(rest, key=alone.__getitem__)[:_LEFT]

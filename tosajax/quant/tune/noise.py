@@ -8,8 +8,8 @@ import numpy as np
 
 GAIN = 0.01  # of the noise that a remedy must remove at least, to be worth keeping
 # Standard errors that it must remove at least, of the gains or of their signs: one example that
-# gains a lot has one of them, and two that gain the same have 1.5.
-_ERRORS = 1.7
+# gains a lot has one of them, and two that gain the same have 1.5. Or of both together.
+_ERRORS, _OF_BOTH = 1.7, 2.0
 _WORSE = 1.05  # of the noise on held-back examples, which are few
 
 
@@ -26,12 +26,12 @@ def lowers_noise(
     if not all_after.mean() < (1 - GAIN) * all_before.mean():
         return False
     gains = all_before - all_after
-    signs = np.sign(gains[gains != 0])
-    error = gains.std() / math.sqrt(gains.size)
-    # Either sum is enough: one example may have most of the noise.
-    is_much = gains.mean() >= _ERRORS * error
-    is_common = signs.sum() >= _ERRORS * math.sqrt(signs.size)
-    return bool((is_much or is_common) and after[1].mean() <= _WORSE * before[1].mean())
+    signs, error = np.sign(gains).sum(), gains.std() / math.sqrt(gains.size)
+    much = gains.mean() / error if error else math.inf
+    common = signs / math.sqrt(np.count_nonzero(gains))
+    # Either is enough: one example may have most of the noise.
+    is_clear = max(much, common) >= _ERRORS or much + signs / math.sqrt(gains.size) >= _OF_BOTH
+    return bool(is_clear and after[1].mean() <= _WORSE * before[1].mean())
 
 
 def relative_noise(y: np.ndarray, wanted: np.ndarray) -> np.ndarray:
