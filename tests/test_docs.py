@@ -50,7 +50,7 @@ def test_snippets_run(page, tmp_path, monkeypatch, capsys):
         line
         for page in ("docs/command_line.md", "docs/formats.md", "docs/pretrained.md")
         for block in blocks(page, "sh")
-        for line in block.splitlines()
+        for line in block.replace("\\\n", " ").splitlines()
         if line.startswith("tosajax")
     ],
 )
