@@ -235,7 +235,7 @@ MUTANTS = [
         "quant/tune/noise.py",
         "quant/tune/test_noise.py",
         {
-            "lowers_noise": [change("<", ">="), left("or"), right("or"), left("and")],
+            "lowers_noise": [change("<", ">="), left("or"), right("or"), left("and"), left("+")],
             "relative_noise": [left("/", 0), unwrap("np.maximum")],
         },
     ),
@@ -348,7 +348,7 @@ MUTANTS = [
         {
             "by_miss": [left("and"), right("and"), change("<", ">"), left("/"), left("+")],
             "_missed": [left("-"), change("!=", "=="), change(">", "<=")],
-            "sets_to_lift": [change("<", "<="), change("[]", "fitting")],
+            "sets_to_lift": [change("<", "<=")],
             "best_set": [left("*"), change("<=", ">=")],
             "outputs_to_lift": [
                 *(side("and", n) for side in (left, right) for n in range(4)),
