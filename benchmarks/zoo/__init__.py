@@ -1,0 +1,1 @@
+"""Networks that others made, beside the programs that they were made for."""
