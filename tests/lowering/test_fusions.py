@@ -72,7 +72,14 @@ TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
         lambda b, x: rescaled(b, convolved(b, x, weight_zp=9)),
         ["CONV2D, RESCALE"],
     ),
-    "zero point beyond int8": (lambda b, x: rescaled(b, convolved(b, x, weight_zp=-128)), []),
+    "zero point beyond int8": (
+        lambda b, x: rescaled(b, convolved(b, x, weight_zp=-128)),
+        ["CONV2D, RESCALE"],
+    ),
+    "zero point beyond int8, depthwise": (
+        lambda b, x: rescaled(b, convolved(b, x, op="DEPTHWISE_CONV2D", weight_zp=127)),
+        ["DEPTHWISE_CONV2D, RESCALE"],
+    ),
     "another way to int8": (
         lambda b, x: b.op("CAST", convolved(b, x), dtype=DType.INT8),
         ["CONV2D"],
@@ -339,20 +346,23 @@ SPACE = {"stride": (2, 1, 1), "pad": (1, 0, 1, 1, 1, 0), "dilation": (1, 1, 1)}
         ("TRANSPOSE_CONV2D", (4, 3, 2, 6), {"stride": (2, 1), "out_pad": (0, -1, 1, 0)}),
     ],
 )
-@pytest.mark.parametrize("zero_point", [0, 2])
-def test_weights_may_be_inputs(op: str, shape: tuple, attributes: dict, zero_point: int):
-    """If they have no zero point: less one, they might not fit in int8."""
+@pytest.mark.parametrize("zero_point", [0, 127, None])
+def test_weights_may_be_inputs(op: str, shape: tuple, attributes: dict, zero_point: int | None):
+    """As may their zero point."""
     b = Builder()
     image = np.stack([IMAGE, IMAGE[:, ::-1]], axis=1) if op == "CONV3D" else IMAGE
     x, weight = b.input("x", DType.INT8, image.shape), b.input("w", DType.INT8, shape)
-    zero_points = b.const([3], DType.INT8), b.const([zero_point], DType.INT8)
+    is_input = zero_point is None
+    weight_zp = b.input("zp", DType.INT8, (1,)) if is_input else b.const([zero_point], DType.INT8)
+    zero_points = b.const([3], DType.INT8), weight_zp
     bias = b.const([5], DType.INT32)
     graph = b.graph([
         b.op(op, x, weight, bias, *zero_points, acc_type=DType.INT32, **attributes)
     ])  # fmt: skip
-    assert whys(graph) == ([] if zero_point else [op])
+    assert whys(graph) == [op]
     weights = RNG.integers(-128, 128, shape).astype(np.int8)
-    found, wanted = (tosajax.compile(graph, native=n)(image, weights)[0] for n in (True, False))
+    inputs = image, weights, *[np.array([-128], np.int8)] * is_input
+    found, wanted = (tosajax.compile(graph, native=n)(*inputs)[0] for n in (True, False))
     np.testing.assert_array_equal(found, wanted)
 
 

@@ -46,8 +46,7 @@ def convolution(
     b = Builder()
     x = b.input("x", DType.INT16, shape)
     channels = of_weight[2] * of_weight[3] if op == "DEPTHWISE_CONV2D" else of_weight[0]
-    low = max(-128, -128 + weight_zp)
-    weights = drawn(low, 128, of_weight).astype(np.int8)
+    weights = drawn(-128, 128, of_weight).astype(np.int8)
     weight = b.const(weights, DType.INT8) if known else b.input("w", DType.INT8, of_weight)
     most = 2**44 if to is None else 2**26
     bias = b.const(drawn(-most, most, (channels,)), DType.INT48)
@@ -120,7 +119,8 @@ def test_scaled_convolutions(name: str, to: DType, known: bool):
 
 def test_weights_less_a_zero_point():
     check(convolution("plane", weight_zp=3), ["CONV2D"])
-    check(convolution("plane", weight_zp=3, known=False), [])
+    check(convolution("plane", weight_zp=-128), ["CONV2D"])
+    check(convolution("plane", weight_zp=3, known=False), ["CONV2D"])
 
 
 def test_batches():

@@ -42,6 +42,7 @@ class Case:
       dilation: of the window.
       depthwise: whether it is depthwise.
       is_int16: whether the input is int16.
+      is_wide: whether weights less their zero point have 9 bits.
     """
 
     x: tuple[int, int, int, int]
@@ -52,6 +53,7 @@ class Case:
     dilation: tuple[int, int] = (1, 1)
     depthwise: bool = False
     is_int16: bool = False
+    is_wide: bool = False
 
     @property
     def window(self) -> Window:
@@ -88,6 +90,15 @@ CASES = {
 CASES |= {
     f"{name}, int16": dataclasses.replace(case, is_int16=True) for name, case in CASES.items()
 }
+WIDE = [
+    "a product", "many pixels, in place", "many pixels, copied", "all lanes", "some lanes",
+    "dilated", "depthwise", "depthwise, odd", "depthwise of few channels", "depthwise, wide",
+]  # fmt: skip
+CASES |= {
+    f"{name}{kind}, wide weights": dataclasses.replace(CASES[f"{name}{kind}"], is_wide=True)
+    for name in WIDE
+    for kind in ("", ", int16")
+}
 CASES["segments that are cut, int16"] = Case((1, 2, 5, 1021), 9, is_int16=True)
 CASES["a round that is left, int16"] = Case((1, 5, 4, 64), 9, (3, 3), pad=ONE, is_int16=True)
 
@@ -95,6 +106,7 @@ CASES["a round that is left, int16"] = Case((1, 5, 4, 64), 9, (3, 3), pad=ONE, i
 # Cases that run as programs of XLA's as well; others run outside of XLA only.
 PROGRAMS = ["a product", "many pixels, copied", "some lanes", "depthwise, odd"]
 PROGRAMS += [f"{name}, int16" for name in PROGRAMS]
+PROGRAMS += [f"{name}, wide weights" for name in PROGRAMS]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,12 +150,28 @@ def drawn(case: Case, seed: int, *, extreme: bool = False) -> Operands:
     if case.depthwise:
         shape, channels = (*case.size, case.x[3], case.out), case.x[3] * case.out
     weight = ints(np.int8, *shape)
+    if case.is_wide:
+        zero_point = -128 if extreme else 127
+        weight = weight.astype(np.int16) - np.int16(zero_point)
     if case.is_int16:
         bias = rng.integers(-(2**46), 2**46, channels)
         return Operands(ints(np.int16, *case.x), weight, bias, np.zeros(1, np.int16))
     x_zp = np.array([rng.choice([-128, 127, 0, 5])], np.int8)
     bias = rng.integers(-(2**24), 2**24, channels).astype(np.int32)
     return Operands(ints(np.int8, *case.x), weight, bias, x_zp)
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+@pytest.mark.parametrize("s", SETS)
+def test_the_largest_sums_of_int16(s: InstructionSet, is_wide: bool):
+    """Where all products are as large as can be, parts of the sums just fit int32."""
+    case = Case((1, 1, 2, 1021), 3, (2, 1), pad=((1, 0), (0, 0)), is_int16=True, is_wide=is_wide)
+    largest = np.int16(-255) if is_wide else np.int8(-128)
+    weight = np.full((3, 2, 1, 1021), largest)
+    weight[1] = -(largest + 1)
+    x = np.full(case.x, -32768, np.int16)
+    o = Operands(x, weight, np.zeros(3, np.int64), np.zeros(1, np.int16))
+    np.testing.assert_array_equal(native_calls.call(prepared(s, case, o)), o.sums(case))
 
 
 def prepared(

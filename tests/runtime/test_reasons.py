@@ -231,22 +231,14 @@ def transposed_product() -> Graph:
     return b.graph(outputs=[b.op("MATMUL_T", x, w, zero, zero)])
 
 
-SIZE = "weights less their zero point do not fit int8"
 MANY = "terms are too many for sums in int32"
 OBSTACLES: dict[str, tuple[Graph, str]] = {
     "none": (graph(), ""),
     "MATMUL_T": (transposed_product(), "none of MATMUL_T, only of MATMUL"),
-    "zero point at its limit": (graph(weight_zp=-126), ""),
-    "zero point beyond": (
-        graph(weight_zp=-127),
-        "weights less their zero point do not fit int8",
-    ),
-    "zero point traced": (graph(weight_zp=None), "zero point of weights not constant"),
+    "zero point": (graph(weight_zp=-128), ""),
+    "zero point traced": (graph(weight_zp=None), ""),
     "weights traced": (graph(constant=False), ""),
-    "weights and zero point": (
-        graph(constant=False, weight_zp=1),
-        "weights not constant, and their zero point not 0",
-    ),
+    "weights traced, and a zero point": (graph(constant=False, weight_zp=1), ""),
     "terms at their limit": (graph(shape=(1, 1, 1, INT8_CHUNK)), ""),
     "more terms": (graph(shape=(1, 1, 1, INT8_CHUNK + 1)), f"{INT8_CHUNK + 1} {MANY}"),
     "terms of int16 at their limit": (
@@ -257,15 +249,11 @@ OBSTACLES: dict[str, tuple[Graph, str]] = {
         graph(shape=(1, 1, 1, INT8_CHUNK // 2 + 1), dtype=DType.INT16),
         f"{INT8_CHUNK // 2 + 1} {MANY}",
     ),
-    "depth": (graph("CONV3D", (4, 1, 3, 3, 4), weight_zp=-127), SIZE),
-    "transposed": (graph("TRANSPOSE_CONV2D", weight_zp=-127), SIZE),
+    "depth": (graph("CONV3D", (1, 1, 1, 2, INT8_CHUNK)), f"{2 * INT8_CHUNK} {MANY}"),
+    "transposed": (graph("TRANSPOSE_CONV2D", (1, 1, 2, INT8_CHUNK)), f"{2 * INT8_CHUNK} {MANY}"),
     "depthwise": (graph("DEPTHWISE_CONV2D", (8, 16, 4, 1)), ""),
     "more taps": (graph("DEPTHWISE_CONV2D", (3, 43, 4, 1)), "129 taps, more than 128"),
     "depthwise of many channels": (graph("DEPTHWISE_CONV2D", (1, 3, INT8_CHUNK // 2, 1)), ""),
-    "depthwise beyond": (
-        graph("DEPTHWISE_CONV2D", (3, 3, 4, 1), weight_zp=-127),
-        SIZE,
-    ),
 }
 
 
@@ -280,11 +268,11 @@ def test_what_keeps_a_product_from_native_kernels(case):
     ("case", "route", "reason"),
     [
         ("none", "native", "CONV2D"),
-        ("zero point beyond", "patches", f"{SIZE}; not native: {SIZE}"),
+        ("weights traced, and a zero point", "native", "CONV2D"),
         (
-            "weights and zero point",
+            "more terms",
             "patches",
-            "weights not constant; not native: weights not constant, and their zero point not 0",
+            f"{INT8_CHUNK + 1} {MANY}; not native: {INT8_CHUNK + 1} {MANY}",
         ),
         ("MATMUL_T", "dot", "int8; not native: none of MATMUL_T, only of MATMUL"),
         (

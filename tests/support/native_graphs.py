@@ -17,15 +17,24 @@ RNG = np.random.default_rng(3)
 IMAGE = RNG.integers(-128, 128, (1, 8, 8, 6)).astype(np.int8)
 
 
-def convolved(b: Builder, x: Tensor, *, op: str = "CONV2D", weight_zp: int = 0) -> Tensor:
+def convolved(
+    b: Builder,
+    x: Tensor,
+    *,
+    op: str = "CONV2D",
+    size: tuple[int, int] = (3, 3),
+    weight_zp: int = 0,
+) -> Tensor:
+    """A convolution of the image by a window of an odd `size`; the image keeps its size."""
     depthwise = op == "DEPTHWISE_CONV2D"
-    shape = (3, 3, 6, 1) if depthwise else (10, 3, 3, 6)
+    shape = (*size, 6, 1) if depthwise else (10, *size, 6)
     channels = 6 if depthwise else 10
+    pad = [n // 2 for n in size for _ in range(2)]
     weight = RNG.integers(-100, 100, shape).astype(np.int8)
     bias = RNG.integers(-(2**14), 2**14, channels).astype(np.int32)
     return b.op(
         op, x, b.const(weight, DType.INT8), b.const(bias, DType.INT32), b.const([5], DType.INT8),
-        b.const([weight_zp], DType.INT8), pad=(1, 1, 1, 1), stride=(1, 1), dilation=(1, 1),
+        b.const([weight_zp], DType.INT8), pad=pad, stride=(1, 1), dilation=(1, 1),
         acc_type=DType.INT32,
     )  # fmt: skip
 

@@ -37,7 +37,8 @@ class Operands(NamedTuple):
 
     Args:
       x: input, int8 or int16, [N, H, W, IC].
-      weight: int8, less its zero point; [OC, KH, KW, IC], or [KH, KW, C, M] if depthwise.
+      weight: less its zero point, int8, or int16 from -255 to 255 if that is not known to fit;
+        [OC, KH, KW, IC], or [KH, KW, C, M] if depthwise.
       bias: int32, or int48 in int64 if x is int16; [1] or [OC].
       x_zp: input zero point, of x's type, [1]; 0 if x is int16.
     """
@@ -140,7 +141,8 @@ def convolve(
       A kernel whose result is [N, OH, OW, OC] of the epilogue's type; without an epilogue, the
       accumulators: int32, or int64 if x is int16.
     """
-    shape = o.weight.shape
+    shape, is_wide = o.weight.shape, _is_wide(o)
+    isa = isa.int16_set if is_wide else isa
     oc = shape[0]
     vectors = -(-oc // isa.lanes)
     key = _epilogue_key(isa, oc, epilogue, is_int16=_is_int16(o))
@@ -149,11 +151,11 @@ def convolve(
     if adding is not None:
         add_key, scales = _add_key(isa, adding.op, adding.scales, adding.epilogue)
         key = key._replace(fused_add=FusedAdd(add_key, adding.is_right))
-    cut = tiling.cut_of(isa, window, shape, is_int16=key.is_int16)
+    cut = tiling.cut_of(isa, window, shape, is_int16=key.is_int16, is_wide=is_wide)
     packed, weight_sums = _pack_weights(o.weight, isa, vectors, tile_vectors, cut)
 
     def plan(x: Sequence[int], workers: int) -> Plan:
-        return tiling.of_convolution(isa, key, window, shape, tile_vectors, x, workers)
+        return tiling.of_convolution(isa, key, window, shape, cut, tile_vectors, x, workers)
 
     def out(x: Sequence[int]) -> tuple[int, ...]:
         return *window.out(x), oc
@@ -169,7 +171,7 @@ def convolve_depthwise(
     isa: InstructionSet, o: Operands, window: Window, epilogue: Epilogue | None = None
 ) -> KernelCall:
     """DEPTHWISE_CONV2D, as `convolve` of each channel alone, to [N, OH, OW, C * M]."""
-    isa = isa.vector_set
+    isa = isa.int16_set if _is_wide(o) else isa.vector_set
     kh, kw, inputs, multiplier = o.weight.shape
     # Where a vector has room for several pixels, the weights are repeated for each of them.
     width = window.out(o.x.shape)[1]
@@ -296,6 +298,11 @@ def combine(
 
 def _is_int16(o: Operands) -> bool:
     return np.dtype(o.x.dtype) == np.int16
+
+
+def _is_wide(o: Operands) -> bool:
+    """Whether the weights need instructions that multiply 16 bits by 16 bits."""
+    return np.dtype(o.weight.dtype) == np.int16
 
 
 def _epilogue_key(
@@ -433,7 +440,7 @@ def _pack_weights(
     """Packs the weights of a convolution in the order in which the kernel reads them.
 
     Args:
-      weight: int8, [OC, KH, KW, IC].
+      weight: int8 or int16, [OC, KH, KW, IC].
       isa: the instruction set.
       vectors: vectors of all output channels.
       tile_vectors: vectors of a tile.

@@ -21,9 +21,10 @@ _ITEM_SUMS, _THREAD_SUMS = 2**15, 2**12  # elements of an addition
 _ITEM_STEPS, _THREAD_STEPS = 2**13, 2**10  # vectors that a pool combines
 _MOST_THREADS = 64
 _MANY = 64  # images
-# The most products, a multiple of 2, in an int32 sum: of int16 by int8, or by bytes of int16.
+# The most products, a multiple of 2, in an int32 sum: of int16 by int8, and by 9 bits, which are
+# wide weights or bytes of int16.
 _MOST_TERMS = 510
-_MOST_TERMS_OF_INT16 = 256
+_MOST_WIDE_TERMS = 256
 _WORD = 4  # bytes of a channel's taps, side by side
 _COPY = 2**18  # bytes of a copy of MATMUL's rows
 _TILES = 8  # tiles of rows that pay for packing a block of columns
@@ -73,11 +74,13 @@ class Cut(NamedTuple):
       terms: reduction elements.
       parts: segments.
       length: elements of a segment, a multiple of the elements of a step.
+      round: segments whose sum int32 holds, of int16 inputs.
     """
 
     terms: int
     parts: int
     length: int
+    round: int
 
     @property
     def beyond(self) -> int:
@@ -89,7 +92,9 @@ class Cut(NamedTuple):
         return self.beyond == 0
 
 
-def cut_of(isa: InstructionSet, window: Window, weight: Sequence[int], *, is_int16: bool) -> Cut:
+def cut_of(
+    isa: InstructionSet, window: Window, weight: Sequence[int], *, is_int16: bool, is_wide: bool
+) -> Cut:
     """The segments by which weights are packed, and inputs read.
 
     Args:
@@ -97,11 +102,14 @@ def cut_of(isa: InstructionSet, window: Window, weight: Sequence[int], *, is_int
       window: the window of the convolution.
       weight: shape of the weight, [OC, KH, KW, IC].
       is_int16: whether inputs are int16.
+      is_wide: whether weights have 9 bits.
     """
     _, _, kw, ic = weight
     terms = ic if is_split(window) else ic * kw
-    parts = -(-terms // _MOST_TERMS) if is_int16 and isa.element_bytes == 2 else 1
-    return Cut(terms, parts, -(-terms // (parts * isa.depth)) * isa.depth)
+    most = _MOST_WIDE_TERMS if is_wide else _MOST_TERMS
+    parts = -(-terms // most) if is_int16 and isa.element_bytes == 2 else 1
+    length = -(-terms // (parts * isa.depth)) * isa.depth
+    return Cut(terms, parts, length, max(1, most // length))
 
 
 def vectors_of_tile(isa: InstructionSet, vectors: int, window: Window, x: Sequence[int]) -> int:
@@ -269,6 +277,7 @@ def of_convolution(
     epilogue: EpilogueKey,
     window: Window,
     weight: Sequence[int],
+    cut: Cut,
     tile_vectors: int,
     x: Sequence[int],
     workers: int,
@@ -280,13 +289,13 @@ def of_convolution(
       epilogue: how accumulators become results.
       window: the window of the convolution.
       weight: shape of the weight, [OC, KH, KW, IC].
+      cut: segments from `cut_of`.
       tile_vectors: tile vectors from `vectors_of_tile`.
       x: shape of the input.
       workers: threads that there are.
     """
     size, is_int16, is_1x1 = isa.element_bytes, epilogue.is_int16, _is_1x1(window)
     planes = 2 if is_int16 and size == 1 else 1
-    cut = cut_of(isa, window, weight, is_int16=is_int16)
     oc, kh, kw, ic = weight
     images, height, width, _ = x
     out_height, out_width = window.out(x)
@@ -331,7 +340,7 @@ def of_convolution(
         block_bytes=len(offsets) * steps * tile_vectors * isa.weight_bytes,
         segments=len(offsets),
         steps=steps,
-        round=max(1, _MOST_TERMS // cut.length),
+        round=cut.round,
         plane=staging.plane,
     )
     table = epilogue.table_size(vectors)
@@ -427,7 +436,7 @@ def of_matmul(
         range(1, min(isa.accumulators.MAX_VECTORS, vectors) + 1),
         key=lambda v: _cost(isa, vectors, Tile(_pixels(isa, v, height), v), height),
     )
-    segments = -(-depth // _MOST_TERMS_OF_INT16) if is_int16 else 1
+    segments = -(-depth // _MOST_WIDE_TERMS) if is_int16 else 1
     steps = -(-depth // (segments * isa.depth))
     of_segment = steps * isa.depth
     is_whole = isa.element_bytes == size and depth == segments * of_segment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from tosajax.lowering.fusions.pattern import (
 )
 from tosajax.lowering.fusions.slices import needless_slice, slices_of
 from tosajax.ops import _window
-from tosajax.ops.routes.operands import INT8_CHUNK, known_weights, why_unknown
+from tosajax.ops.routes.operands import INT8_CHUNK, known_weights
 
 if TYPE_CHECKING:
     from tosajax.native.call import Epilogue, KernelCall, Operands
@@ -74,15 +74,26 @@ class Product(NamedTuple):
         return None if self.rescale is None else reader.epilogue(self.rescale, self.clamp)
 
     def operands(self, reader: Reader) -> Operands:
-        """The operands of a convolution; the zero point is subtracted from constant weights."""
+        """The operands of a convolution; the zero point is subtracted from the weights."""
         from tosajax.native.call import Operands
 
         names = "weight", "bias", "input_zp", "weight_zp"
         weight, bias, x_zp, weight_zp = reader.operands(self.main, *names)
-        if isinstance(weight, np.ndarray):
-            weight = (weight.astype(np.int16) - weight_zp).astype(np.int8)
+        weight = _less(weight, weight_zp)
         x = reader.tensor((self.cut or self.main).inputs[0])
         return Operands(x, weight, bias, x_zp)
+
+
+def _less(weight: jax.Array | np.ndarray, zero_point: jax.Array | np.ndarray) -> Any:
+    """weight - zero_point: int8 if they are known to fit, else int16."""
+    if isinstance(zero_point, np.ndarray) and not zero_point.any():
+        return weight
+    if not (isinstance(weight, np.ndarray) and isinstance(zero_point, np.ndarray)):
+        less = jnp.asarray(zero_point).astype(np.int16).reshape(())
+        return jnp.asarray(weight).astype(np.int16) - less
+    wide = weight.astype(np.int16) - zero_point
+    narrow = wide.astype(np.int8)
+    return narrow if np.array_equal(narrow, wide) else wide
 
 
 def find_products(
@@ -119,28 +130,21 @@ def is_integer_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 def obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
     """Why no native kernel computes an integer product; "" if one does.
 
-    Weights minus their zero point must fit int8, their sums int32, and the number of taps the code.
+    Sums must fit int32, and the number of taps the code.
     """
     if node.op == "MATMUL":
         return ""
     if node.op == "MATMUL_T":
         return "none of MATMUL_T, only of MATMUL"
     names = inputs_of(node)
-    x, weight, zero_point = (tensors[names[name]] for name in ("input", "weight", "weight_zp"))
+    x, weight = (tensors[names[name]] for name in ("input", "weight"))
     if not weight.shape:
         return "shape of weights not known"
-    if zero_point.values is None:
-        return "zero point of weights not constant"
-    values = weight.values
     if node.op == "DEPTHWISE_CONV2D":
-        if (taps := math.prod(weight.shape[:2])) > _MOST_TAPS:
-            return f"{taps} taps, more than {_MOST_TAPS}"
-        values = None if values is None else values.reshape(taps, -1).T
-    elif (terms := math.prod(weight.shape[1:])) > _MOST_TERMS[x.dtype]:
-        return f"{terms} terms are too many for sums in int32"
-    if values is not None:
-        return why_unknown(values, zero_point.values)
-    return "weights not constant, and their zero point not 0" if zero_point.values.any() else ""
+        taps = math.prod(weight.shape[:2])
+        return f"{taps} taps, more than {_MOST_TAPS}" if taps > _MOST_TAPS else ""
+    terms = math.prod(weight.shape[1:])
+    return f"{terms} terms are too many for sums in int32" if terms > _MOST_TERMS[x.dtype] else ""
 
 
 def window_of(node: Node, tensors: Mapping[str, Tensor]) -> _window.Window:

@@ -46,7 +46,7 @@ class InstructionSet(NamedTuple):
       pack: narrows two vectors to one.
       accumulators: how products and convolutions hold their accumulators.
       base: the set for kernels that use vectors only (depthwise); None if it is this one.
-      int16: the set for int16 inputs; None if it is this one.
+      int16: the set for int16 inputs and wide weights; None if it is this one.
       level: LLVM's optimization level, 0 to 3; tests compile emulated sets at 0.
     """
 
@@ -72,7 +72,7 @@ class InstructionSet(NamedTuple):
 
     @property
     def int16_set(self) -> InstructionSet:
-        """The set for int16 inputs; it multiplies 16 bits by 16 bits."""
+        """The set that multiplies 16 bits by 16 bits."""
         return self.int16 or self
 
     @property
