@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +96,7 @@ def test_a_network_without_a_peer(path: Path):
         assert "peer" not in row[f"batch {count}"]
 
 
-def other_network(path: Path, inputs: list[np.ndarray], threads: int):
+def other_network(path: Path, inputs: Sequence[np.ndarray], threads: int):
     """A program with other weights; it takes one example at a time."""
     del path, threads
     run = tosajax.compile(network(DType.FP32, weight=4))

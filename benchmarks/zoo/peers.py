@@ -65,7 +65,7 @@ def onnxruntime(path: Path, inputs: Sequence[np.ndarray], threads: int) -> Run:
     names = [each.name for each in session.get_inputs()]
 
     def one(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return session.run(None, dict(zip(names, arrays, strict=True)))
+        return list(map(np.asarray, session.run(None, dict(zip(names, arrays, strict=True)))))
 
     count = len(inputs[0])
     if count == 1 or all(not isinstance(i.shape[0], int) for i in session.get_inputs()):
