@@ -249,9 +249,22 @@ MUTANTS = [
     ),
     *mutants(
         "native/tiling.py",
+        "native/test_kernels.py",
+        {"cut_of": [condition("False", 0), change("max", "min")]},
+    ),
+    *mutants(
+        "native/call.py",
+        "native/test_kernels.py",
+        {
+            "convolve": [condition("False", 0)],
+            "convolve_depthwise": [condition("False", 0)],
+        },
+    ),
+    *mutants(
+        "native/tiling.py",
         "native/test_matmul.py",
         {
-            "_MOST_TERMS_OF_INT16": [change("256", "258")],
+            "_MOST_WIDE_TERMS": [change("256", "258")],
             "of_matmul": [condition("True", 0), unsigned("-", 0), left("and", 0), right("and", 0)],
             "_tiles": [left("*")],
         },
@@ -298,7 +311,7 @@ MUTANTS = [
         "lowering/fusions/products.py",
         "lowering/test_fusions.py",
         {
-            "Product.operands": [condition("False")],
+            "_less": [condition("False", 0), condition("False", 1), condition("True", 2)],
             "_matmul": [condition("True", 1)],
             "_columns": [right("or", 1), left("or", 1)],
         },

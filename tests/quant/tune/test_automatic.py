@@ -359,7 +359,7 @@ def test_examples_far_beyond_others_are_left_out():
 def test_what_the_defaults_make_of_the_examples_that_count():
     """Those that are held back, without the outlier among them."""
     batches = _with_outliers(3, 8)
-    budget = tq.Budget(seconds=1)
+    budget = tq.Budget(seconds=60)
     found = tq.auto(_linear, batches, example_args=[examples()[0]], budget=budget)
     assert "without outliers" in [remedy.name for remedy in found.remedies]
     model = tq.prepare(_linear, example_args=[examples()[0]])
