@@ -27,7 +27,16 @@ from quant.convert.helpers import (
 
 import tosajax
 from tosajax import Builder, DType, Graph, Tensor, UnsupportedError, grad
-from tosajax.quant import QModel, QSpec, calibrate, check_bit_exact, percentile, prepare, rule
+from tosajax.quant import (
+    QModel,
+    QSpec,
+    calibrate,
+    check_bit_exact,
+    min_max,
+    percentile,
+    prepare,
+    rule,
+)
 from tosajax.spec import NanMode, RoundingMode
 
 IMAGE = (1, 4, 4, 2)
@@ -137,6 +146,43 @@ def test_what_outputs_are_moved_from_is_not_clipped():
         "dot_general_6",
         "concatenate",
     }
+
+
+@pytest.mark.parametrize(
+    ("spec", "room"),
+    [
+        (QSpec("i16"), 1.5),
+        (QSpec("i16", observer=min_max()), 1.5),
+        (QSpec("i16", observer=min_max(margin=0)), 1),
+        (QSpec("i16", observer=percentile(100)), 1),
+        (QSpec("i16", bits=12), 1),
+        (QSpec("i8"), 1),
+    ],
+    ids=["INT16", "the default", "without", "percentile", "12 bits", "INT8"],
+)
+def test_activations_of_16_bits_have_room(spec: QSpec, room: float):
+    """For values beyond those of the examples."""
+    w = np.eye(4, dtype=np.float32)
+    x = np.float32([[1, -3, 2, 0.5]])
+    model = prepare(lambda x: x @ w, [rule(".*", act=spec)], example_args=[x])
+    own = calibrate(model, [x])["qparams"]["dot_general_1"]
+    assert own.bits is not None
+    largest = own.scale * (2.0 ** (own.bits - 1) - 1)
+    np.testing.assert_allclose(largest, 3 * room, rtol=2.0**-11)
+
+
+def test_what_is_widened_has_room():
+    """An operand of a sum, INT16 without a rule."""
+    w = np.eye(4, dtype=np.float32)
+    x = np.float32([[1, -3, 2, 0.5]])
+    model = prepare(lambda x: ((x @ w + (2 * x) @ w) * (3 * x @ w)) @ w, example_args=[x])
+    params = calibrate(model, [x])
+    wide = [n for n in model.activations if model.specs[n].dtype is DType.INT16]
+    assert wide
+    tensors = model.with_outputs(*wide).apply(params, x, mode="float")
+    for name, values in zip(wide, tensors, strict=True):
+        largest = params["qparams"][name].scale * 32767
+        np.testing.assert_allclose(largest, 1.5 * np.abs(values).max(), rtol=1e-5)
 
 
 def test_rules_search_the_names_of_tensors():

@@ -510,3 +510,43 @@ def test_ranges_of_other_values_keep_their_observer():
         if other != name:
             assert found["qparams"][other].scale == plain["qparams"][other].scale
     model.check(found)
+
+
+def test_ranges_with_room_hold_all_values():
+    """What default ranges of inner activations leave out as well."""
+    model = tq.prepare(network, example_args=[examples()[0]])
+    tails = [np.random.default_rng(6).normal(size=(8192, WIDTH)).astype(np.float32) ** 3]
+    params = tq.calibrate(model, tails)
+    choice = RangeChoice(model, tails, params)
+    ranges = choice.with_room(params["values"])
+    assert ranges.keys() == {n for n in model.activations if model.specs[n].bits == 8}
+    tensors = model.with_outputs(*ranges).apply(params, tails[0], mode="float")
+    clipped = 0
+    for (name, own), values in zip(ranges.items(), tensors, strict=True):
+        low, high = (float((end - own.zero_point) * own.scale) for end in own.grid)
+        wanted = np.minimum(values.min(), 0), np.maximum(values.max(), 0)
+        np.testing.assert_allclose((low, high), 1.5 * np.array(wanted), rtol=0.02, atol=1e-6)
+        clipped += float(params["qparams"][name].scale) < 0.9 / 1.5 * float(own.scale)
+    assert clipped
+
+
+def test_int16_has_one_range():
+    model = tq.prepare(network, [tq.rule(".*", act=tq.QSpec("i16"))], example_args=[examples()[0]])
+    choice = RangeChoice(model, examples())
+    assert choice.observers == ()
+    assert choice.everywhere("percentile 99.99") == {}
+    assert choice.with_room(choice.own["values"]) == {}
+
+
+def test_what_is_lifted_has_room():
+    """An outlier that INT8 leaves out is inside the range of INT16."""
+    x = np.random.default_rng(6).normal(size=(16, 1, 4096, 4)).astype(np.float32)
+    x[:, :, 0] = 30
+    w = np.eye(4, dtype=np.float32)
+    budget = tq.Budget(seconds=60, wide_macs=1.0)
+    found = tq.auto(lambda x: jax.nn.relu(x @ w) @ w, list(x), example_args=[x[0]], budget=budget)
+    assert found.lifted
+    for name in found.lifted:
+        (values,) = found.model.with_outputs(name).apply(found.params, x, mode="float")
+        largest = found.params["qparams"][name].scale * 32767
+        np.testing.assert_allclose(largest, 1.5 * np.abs(values).max(), rtol=0.02)

@@ -199,7 +199,9 @@ def test_all_halves_choose(monkeypatch):
     names: list[str] = []
     noises = {"first": (100.0, 60.0, 99.9, 55.0), "second": (50.0, 10.0, 50.0, 200.0)}
 
-    def lifted_loss(model: Any, params: Any, loss: Any, candidates: Sequence[str]) -> Any:
+    def lifted_loss(
+        model: Any, params: Any, loss: Any, candidates: Sequence[str], ranges: Any
+    ) -> Any:
         names[:] = candidates
         return lambda places, inputs, wanted: noises[inputs[0]][sum(place + 1 for place in places)]
 

@@ -12,7 +12,8 @@ from tosajax.quant.graphs.normalizers import Normalizers
 from tosajax.quant.graphs.regions import Function
 from tosajax.quant.model.plan import Options
 from tosajax.quant.ranges.masks import masked_axes
-from tosajax.quant.spec import DEFAULT_ACT, DEFAULT_INNER, Asked, QSpec
+from tosajax.quant.ranges.observers import min_max
+from tosajax.quant.spec import DEFAULT_ACT, DEFAULT_INNER, WIDE_RANGE, Asked, QSpec
 
 
 class ActivationSpecs:
@@ -56,7 +57,8 @@ class ActivationSpecs:
         is_plain = spec.dtype is DType.INT8 and spec.bits == 8 and not spec.learned_bits
         is_plain = is_plain and not spec.observer.is_fixed
         if is_plain and self.is_widened(*names):
-            # INT16 has room for outliers.
-            return dataclasses.replace(spec, dtype=DType.INT16, bits=None, symmetric=True)
+            spec = dataclasses.replace(spec, dtype=DType.INT16, bits=None, symmetric=True)
+        if spec.dtype is DType.INT16 and spec.bits == 16 and spec.observer == min_max():
+            return dataclasses.replace(spec, observer=WIDE_RANGE)
         is_inner = spec is DEFAULT_ACT and self._unclipped.isdisjoint(names)
         return DEFAULT_INNER if is_inner else spec

@@ -230,7 +230,6 @@ class _Search:
         if not is_rounded:
             for name, make in self._same_functions():
                 self._try(name, functools.partial(self._with_values, make))
-        self.ranges.clear()
         if self.budget.wide_macs > 0:
             # Outputs are wide for the sake of small elements, which hardly count as noise.
             kept = functools.partial(self._is_no_worse, slack=GAIN)
@@ -240,6 +239,7 @@ class _Search:
             if is_lifted and not is_rounded:
                 # The noise of activations may have hidden what it gained.
                 self._try("gptq again", self._by_gptq)
+        self.ranges.clear()
         # The last, as it takes up the mean of all errors: biases are wrong where others go later.
         self._try("bias_correct", self._bias_corrected)
 
@@ -442,6 +442,9 @@ class _Search:
         return best._replace(params=gptq(best.model, best.params, self.batches))
 
     def _lifted(self, best: _Candidate) -> _Candidate:
+        # Nothing that INT16 has room for is left out.
+        ranges = self.ranges.with_room(best.params["values"])
+        self.ranges.clear()
         halves = [self._examples(number) for number in range(2) if self.counted[number].any()]
         outputs = outputs_to_lift(best.model) if self.budget.wide_outputs else []
         bars = set[str]()
@@ -457,6 +460,7 @@ class _Search:
             Limits(best.model, self.budget, bars),
             self.end_of_choice,
             outputs=[name for name in outputs if name not in bars],
+            ranges=ranges,
         )
         note = f"{html.counted(len(lifts.lifted), 'tensor')}, {lifts.wide_macs:.1%} of MACs"
         return _Candidate(model, params, note=note, lifts=lifts)

@@ -7,6 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,8 @@ from tosajax.quant.graphs.inner import moved_into
 from tosajax.quant.model.parts import heads
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.qmodel import PreparedModel
+from tosajax.quant.qparams import QParams
+from tosajax.quant.sampling import sample_tables
 from tosajax.quant.training.losses import noise_to_signal
 from tosajax.quant.tune.costs import Limits, Macs
 from tosajax.quant.tune.islands import with_rules
@@ -59,6 +62,7 @@ def lift_some(
     deadline: float,
     *,
     outputs: Collection[str] = (),
+    ranges: Mapping[str, QParams] = MappingProxyType({}),
 ) -> tuple[PreparedModel, Params, Lifts]:
     """Lifts the tensors to INT16 that leave the least noise, of the sets of `sets_to_lift`.
 
@@ -71,11 +75,12 @@ def lift_some(
       limits: what they may cost.
       deadline: of `time.perf_counter`, after which no more are tried.
       outputs: tensors to lift in any case, within the limits; see `outputs_to_lift`.
+      ranges: of tensors that have another one where they are lifted.
     """
     outputs = outputs if limits.fits(outputs) else ()
     names = [name for name in lift_candidates(model, None) if name not in outputs]
     loss = functools.partial(noise_to_signal, weights=tuple(weights))
-    simulated = lifted_loss(model.with_outputs(*heads), params, loss, names)
+    simulated = lifted_loss(model.with_outputs(*heads), params, loss, names, ranges)
 
     def noise(half: Examples, places: Sequence[int]) -> float:
         return simulated(places, *half)
@@ -96,6 +101,8 @@ def lift_some(
     more = [place for place in order if place not in chosen][:_LEFT]
     left = {names[place]: of_all([*chosen, place]) for place in more}
     if lifted:
+        qparams = {**params["qparams"], **{n: ranges[n] for n in lifted if n in ranges}}
+        params = sample_tables(model, {**params, "qparams": qparams})
         model, params = with_rules(model, params, lift_rules(model, lifted))
     return model, params, Lifts(lifted, limits.macs.share(lifted), left)
 

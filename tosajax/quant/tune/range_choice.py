@@ -15,6 +15,7 @@ from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.ranges.observers import Observer, mse, percentile
 from tosajax.quant.sampling import sample_tables
+from tosajax.quant.spec import ROOM
 
 _Values = Mapping[str, jax.Array]
 
@@ -54,12 +55,22 @@ class RangeChoice:
 
     @property
     def observers(self) -> tuple[str, ...]:
-        """The names of the observers."""
-        return tuple(self._models)
+        """The names of the observers; none where all activations have more than 8 bits."""
+        return tuple(self._models) if _observed(self.model) else ()
 
     def everywhere(self, observer: str) -> Kinds:
         """All ranges by one observer."""
         return dict.fromkeys(_observed(self.model), observer)
+
+    def with_room(self, values: _Values) -> dict[str, QParams]:
+        """The ranges of all values of activations, with room for more, for other constants."""
+        observed = self._observe(values)
+        model = _observed_by(self.model, percentile(100))
+        qparams = settle(model, observed)["qparams"]
+        return {
+            name: dataclasses.replace(qparams[name], scale=qparams[name].scale * (1 + ROOM))
+            for name in _observed(self.model)
+        }
 
     def params(self, kinds: Kinds) -> Params:
         """The parameters with some ranges by other observers than the model's own."""
@@ -110,5 +121,6 @@ def _observed_by(model: PreparedModel, observer: Observer) -> PreparedModel:
 
 
 def _observed(model: PreparedModel) -> list[str]:
-    """The activations whose ranges are not fixed."""
-    return [name for name in model.activations if not model.specs[name].observer.is_fixed]
+    """The activations whose ranges are not fixed; those of more bits have room for all values."""
+    specs = {name: model.specs[name] for name in model.activations}
+    return [n for n, own in specs.items() if not own.observer.is_fixed and (own.bits or 0) <= 8]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from tosajax.quant.model.arguments import Examples
 from tosajax.quant.model.batches import real_batch
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.qmodel import PreparedModel, QModel, prepared
+from tosajax.quant.qparams import QParams
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.tune.bits import of_same_range
@@ -169,9 +171,20 @@ _Simulated = Callable[[Sequence[int]], float]
 
 
 def lifted_loss(
-    model: QModel, params: Params, loss: Callable[..., jax.Array], names: Sequence[str]
+    model: QModel,
+    params: Params,
+    loss: Callable[..., jax.Array],
+    names: Sequence[str],
+    ranges: Mapping[str, QParams] = MappingProxyType({}),
 ) -> Callable[..., float]:
     """The loss with fake quantization where the tensors at some places of `names` are lifted.
+
+    Args:
+      model: the model.
+      params: its parameters.
+      loss: a function of the outputs.
+      names: tensors of 8 bits.
+      ranges: of tensors that have another one where they are lifted.
 
     Returns:
       A function of the places, the `inputs`, and what `loss` takes behind the outputs.
@@ -182,7 +195,8 @@ def lifted_loss(
         qparams = dict(params["qparams"])
         for lift, name in zip(lifts, names, strict=True):
             own = dataclasses.replace(qparams[name], dtype=DType.INT16)
-            wide = of_same_range(own, jnp.full_like(own.bits, _WIDE))
+            wide = dataclasses.replace(ranges.get(name, own), dtype=DType.INT16)
+            wide = of_same_range(wide, jnp.full_like(own.bits, _WIDE))
             choose = functools.partial(jnp.where, lift)
             qparams[name] = jax.tree.map(choose, wide, own)
         outputs = model.apply({**params, "qparams": qparams}, *inputs, mode="fake_quant")
