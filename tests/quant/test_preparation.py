@@ -163,7 +163,7 @@ def test_what_outputs_are_moved_from_is_not_clipped():
 def test_activations_of_16_bits_have_room(spec: QSpec, room: float):
     """For values beyond those of the examples."""
     w = np.eye(4, dtype=np.float32)
-    x = np.float32([[1, -3, 2, 0.5]])
+    x = np.array([[1, -3, 2, 0.5]], np.float32)
     model = prepare(lambda x: x @ w, [rule(".*", act=spec)], example_args=[x])
     own = calibrate(model, [x])["qparams"]["dot_general_1"]
     assert own.bits is not None
@@ -174,7 +174,7 @@ def test_activations_of_16_bits_have_room(spec: QSpec, room: float):
 def test_what_is_widened_has_room():
     """An operand of a sum, INT16 without a rule."""
     w = np.eye(4, dtype=np.float32)
-    x = np.float32([[1, -3, 2, 0.5]])
+    x = np.array([[1, -3, 2, 0.5]], np.float32)
     model = prepare(lambda x: ((x @ w + (2 * x) @ w) * (3 * x @ w)) @ w, example_args=[x])
     params = calibrate(model, [x])
     wide = [n for n in model.activations if model.specs[n].dtype is DType.INT16]
