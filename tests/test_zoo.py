@@ -18,7 +18,6 @@ from benchmarks import targets
 from benchmarks.targets import Status
 from benchmarks.zoo import __main__ as command
 from benchmarks.zoo import files, peers, report, worker
-from benchmarks.zoo.peers import Peer
 from tosajax import Builder, DType, Graph
 
 
@@ -82,7 +81,7 @@ def path(tmp_path: Path) -> Path:
 
 def row_of(path: Path, *options: str) -> dict:
     row = path.with_name("row.json")
-    worker.main([str(path), str(row), "--quick", *options])
+    worker.main([str(path), str(row), str(row.with_suffix(".npz")), "--quick", *options])
     return json.loads(row.read_text())
 
 
@@ -106,7 +105,7 @@ def other_network(path: Path, inputs: Sequence[np.ndarray], threads: int):
 def test_floats_beside_a_peer(path: Path, monkeypatch):
     file = path.with_suffix(".mlir")
     tosajax.save(network(DType.FP32), file)
-    monkeypatch.setitem(peers.PEERS, ".mlir", Peer("other", other_network))
+    monkeypatch.setitem(peers.PEERS, ".mlir", other_network)
     row = row_of(file, "--batches", "1")
     assert row["error of outputs"][0] == pytest.approx(0.25, rel=0.2)
     timed = row["batch 1"]
@@ -142,7 +141,7 @@ def test_a_program_that_is_missing_is_named(suffix: str, path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setitem(sys.modules, f"{module}.interpreter", None)
     with pytest.raises(ImportError, match=module):
-        peers.PEERS[suffix].prepare(path, [np.zeros((1, 2), np.int8)], 1)
+        peers.PEERS[suffix](path, [np.zeros((1, 2), np.int8)], 1)
 
 
 def timed(ratio: float) -> dict:
@@ -195,6 +194,24 @@ def test_the_command(path: Path, capsys):
     arguments = [str(path), "--batches", "1", "--quick", "--json", str(results), "--check"]
     assert command.main(arguments) == 2  # no peer
     out = capsys.readouterr().out
-    assert "small: same bits; " in out
-    assert "\n| small | integer | same bits | " in out
-    assert json.loads(results.read_text())["small"]["mismatches"] == 0
+    assert "small.tosa: same bits; " in out
+    assert "\n| small.tosa | integer | same bits | " in out
+    assert json.loads(results.read_text())["small.tosa"]["mismatches"] == 0
+
+
+def test_the_first_result(path: Path, monkeypatch):
+    """Of one example, in a process of its own; a peer reads the inputs, and converts nothing."""
+    inputs = path.with_suffix(".npz")
+    np.savez(inputs, *files.examples(network(), 1))
+    seen: list[np.ndarray] = []
+
+    def prepare(path: Path, inputs: Sequence[np.ndarray], threads: int):
+        del path, threads
+        return lambda: (seen.extend(inputs), ())[1]
+
+    monkeypatch.setitem(peers.PEERS, ".tosa", prepare)
+    monkeypatch.setattr(files, "load", lambda _: pytest.fail("converted"))
+    row = path.with_name("row.json")
+    worker.main([str(path), str(row), str(inputs), "--first", "peer"])
+    assert json.loads(row.read_text()) == {}
+    assert [x.shape for x in seen] == [(1, 2, 2, 6), (1, 2, 2, 4)]

@@ -7,8 +7,8 @@ The peer is LiteRT for `.tflite`, onnxruntime for `.onnx`; `.tosa` and `.mlir` f
 First the outputs are compared: those of integer graphs with Arm's reference model, bit by bit,
 those of floats with the peer's. Then both take turns within one process, on random inputs. A ratio
 is the peer's time divided by that of tosajax. A peer that cannot resize its batch runs examples one
-by one. "first" is the time of a process from its start to the end of its first call, both with the
-same imports and the network loaded as TOSA.
+by one. "first" is the time of a process from its start to the end of its first call: ours converts
+the file, and both import the same modules.
 
 `pip install -e ".[bench,ptq]"` brings peers and converters. Each network has a process of its own.
 
@@ -30,7 +30,9 @@ from typing import Any
 
 from benchmarks import targets
 from benchmarks.zoo import files, report
+from benchmarks.zoo.peers import PEERS
 from benchmarks.zoo.worker import OURS
+from tosajax.atomic import replacing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,10 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     rows: dict[str, dict[str, Any]] = {}
     for path in files.find(options.paths):
-        rows[path.stem] = _measured(path, options)
-        print(report.line(path.stem, rows[path.stem]), flush=True)
+        rows[path.name] = _measured(path, options)
+        print(report.line(path.name, rows[path.name]), flush=True)
         if options.json is not None:
-            options.json.write_text(json.dumps(rows, indent=1) + "\n")
+            with replacing(options.json) as file:
+                file.write((json.dumps(rows, indent=1) + "\n").encode())
     print("\n" + report.table(rows, options.batches))
     if not options.check:
         return 0
@@ -53,31 +56,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measured(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The row of a network; "error" where there is none."""
     batches = ["--batches", *map(str, options.batches), *["--quick"] * options.quick]
-    row, _ = _process(path, options, batches)
-    if options.first and "error" not in row:
-        row["first"] = {}
-        for name in (OURS, "peer"):
-            failed, seconds = _process(path, options, ["--first", name])
-            if "error" not in failed:
-                row["first"][name] = seconds
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        row, _ = _process(path, folder, options, batches)
+        if options.first and "error" not in row:
+            row["first"] = {}
+            for who in (OURS, *["peer"] * (path.suffix in PEERS)):
+                failed, seconds = _process(path, folder, options, ["--first", who])
+                if "error" not in failed:
+                    row["first"][who] = seconds
     return row
 
 
 def _process(
-    path: Path, options: argparse.Namespace, more: Sequence[str]
+    path: Path, folder: Path, options: argparse.Namespace, more: Sequence[str]
 ) -> tuple[dict[str, Any], float]:
     """The row that a worker wrote, and its seconds."""
-    with tempfile.TemporaryDirectory() as folder:
-        row = Path(folder) / "row.json"
-        command = [sys.executable, "-m", "benchmarks.zoo.worker", str(path), str(row)]
-        started = time.perf_counter()
-        done = subprocess.run(
-            [*command, "--threads", str(options.threads), *more],
-            stderr=subprocess.DEVNULL,
-            check=False,
-        )
-        seconds = time.perf_counter() - started
-        found = json.loads(row.read_text()) if row.exists() else {}
+    row, inputs = folder / "row.json", folder / "inputs.npz"
+    row.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "benchmarks.zoo.worker", *map(str, (path, row, inputs))]
+    started = time.perf_counter()
+    done = subprocess.run(
+        [*command, "--threads", str(options.threads), *more],
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    seconds = time.perf_counter() - started
+    found = json.loads(row.read_text()) if row.exists() else {}
     if done.returncode:
         found["error"] = f"the process ended with status {done.returncode}"
     return found, seconds

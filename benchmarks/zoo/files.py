@@ -1,4 +1,4 @@
-"""Network files: the graph of one, its inputs, and the program that it was made for."""
+"""Network files: the graph of one, and its inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import tosajax
-from tosajax import Graph, Tensor
+from tosajax import Graph, Tensor, spec
 
 SUFFIXES = (".tflite", ".onnx", ".tosa", ".mlir")
 
@@ -41,7 +41,7 @@ def load(path: Path) -> Graph:
 
 def is_float(graph: Graph) -> bool:
     """Whether products are of floats; integer networks may have floats at their ends."""
-    products = [n for n in graph.nodes if n.op in ("CONV2D", "DEPTHWISE_CONV2D", "MATMUL")]
+    products = [node for node in graph.nodes if spec.OPERATORS[node.op].is_product]
     kinds = [graph.tensors[node.inputs[0]].dtype for node in products]
     return 2 * sum(not kind.is_integer for kind in kinds) > len(kinds)
 

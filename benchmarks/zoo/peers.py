@@ -7,24 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from benchmarks.peers.quiet import silent
 from benchmarks.work import Run
-
-
-class Peer(NamedTuple):
-    """A program for files of one suffix.
-
-    Args:
-      name: of the program.
-      prepare: makes the call that is timed, of a file, inputs of some examples, and threads.
-    """
-
-    name: str
-    prepare: Callable[[Path, Sequence[np.ndarray], int], Run]
 
 
 def litert(path: Path, inputs: Sequence[np.ndarray], threads: int) -> Run:
@@ -73,7 +61,11 @@ def onnxruntime(path: Path, inputs: Sequence[np.ndarray], threads: int) -> Run:
     return _one_by_one(one, inputs, count)
 
 
-PEERS = {".tflite": Peer("LiteRT", litert), ".onnx": Peer("onnxruntime", onnxruntime)}
+# By suffix: makes the call that is timed, of a file, inputs of some examples, and threads.
+PEERS: dict[str, Callable[[Path, Sequence[np.ndarray], int], Run]] = {
+    ".tflite": litert,
+    ".onnx": onnxruntime,
+}
 
 
 def _resized(interpreter: Any, count: int) -> bool:

@@ -1,9 +1,10 @@
 """Measures one network file, in a process of its own; or its first result alone.
 
-    python -m benchmarks.zoo.worker FILE ROW_FILE [--batches N ...] [--threads N]
-    python -m benchmarks.zoo.worker FILE ROW_FILE --first {tosajax,peer}
+    python -m benchmarks.zoo.worker FILE ROW_FILE INPUTS_FILE [--batches N ...] [--threads N]
+    python -m benchmarks.zoo.worker FILE ROW_FILE INPUTS_FILE --first {tosajax,peer}
 
-The row is JSON; an error is part of it.
+The row is JSON; an error is part of it. The first form writes the inputs of one example, which the
+second reads, so that a peer converts nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("file", type=Path)
     parser.add_argument("row", type=Path)
+    parser.add_argument("inputs", type=Path)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true")
@@ -54,33 +55,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _first(options: argparse.Namespace) -> None:
     """One result, after which the process ends; its whole time counts."""
-    graph = files.load(options.file)
-    inputs = files.examples(graph, 1)
+    with np.load(options.inputs) as arrays:
+        inputs = [arrays[name] for name in arrays.files]
     if options.first == OURS:
-        jax.block_until_ready(tosajax.compile(graph)(*inputs))
+        jax.block_until_ready(tosajax.compile(files.load(options.file))(*inputs))
     else:
-        PEERS[options.file.suffix].prepare(options.file, inputs, options.threads)()
+        PEERS[options.file.suffix](options.file, inputs, options.threads)()
 
 
 def _parts(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yields the row, part by part."""
     graph = files.load(options.file)
+    np.savez(options.inputs, *files.examples(graph, 1))
     yield {"macs": summarize(graph).macs, "is_float": files.is_float(graph)}
     run = tosajax.compile(graph)
     nodes = run.cost().nodes
     products = [node for node in nodes if node.macs]
     native = [node for node in products if node.route.startswith("native")]
     yield {"products": len(products), "native": len(native)}
-    yield _agreement(graph, options.file)
+    yield _agreement(graph, run, options.file)
     effort = timing.QUICK if options.quick else timing.FULL
     for count in options.batches:
         yield {f"batch {count}": _timed(graph, options, count, effort)}
 
 
-def _agreement(graph: Graph, path: Path) -> dict[str, Any]:
+def _agreement(graph: Graph, run: tosajax.Executable, path: Path) -> dict[str, Any]:
     """The integers that differ from Arm's model, or how far floats are from the peer's."""
     inputs = files.examples(graph, 1)
-    ours = [np.asarray(y) for y in tosajax.compile(graph)(*inputs)]
+    ours = [np.asarray(y) for y in run(*inputs)]
     if all(tensor.dtype.is_integer for tensor in graph.output_tensors):
         theirs = reference_model.run(graph, *inputs)
         pairs = list(zip(ours, (theirs[name] for name in graph.outputs), strict=True))
@@ -90,7 +92,7 @@ def _agreement(graph: Graph, path: Path) -> dict[str, Any]:
         }
     if path.suffix not in PEERS:
         return {}
-    theirs = PEERS[path.suffix].prepare(path, inputs, 1)()
+    theirs = PEERS[path.suffix](path, inputs, 1)()
     return {"error of outputs": [_error(a, b) for a, b in zip(ours, theirs, strict=True)]}
 
 
@@ -110,15 +112,11 @@ def _timed(
     compiled = tosajax.compile(graph, batch=count)
     runs = {OURS: lambda: jax.block_until_ready(compiled(*placed))}
     if options.file.suffix in PEERS:
-        peer = PEERS[options.file.suffix]
-        runs["peer"] = peer.prepare(options.file, inputs, options.threads)
-    started = time.perf_counter()
+        runs["peer"] = PEERS[options.file.suffix](options.file, inputs, options.threads)
     for run in runs.values():
         run()
-    seconds = time.perf_counter() - started
     samples = timing.measure(runs, effort)
-    summaries = {name: timing.summary(each, samples[OURS]) for name, each in samples.items()}
-    return {"first calls": seconds, **{name: dict(each) for name, each in summaries.items()}}
+    return {name: dict(timing.summary(each, samples[OURS])) for name, each in samples.items()}
 
 
 if __name__ == "__main__":

@@ -311,7 +311,11 @@ MUTANTS = [
         "lowering/fusions/products.py",
         "lowering/test_fusions.py",
         {
-            "_less": [condition("False", 0), condition("False", 1), condition("True", 2)],
+            "_less_zero_point": [
+                condition("False", 0),
+                condition("False", 1),
+                condition("True", 2),
+            ],
             "_matmul": [condition("True", 1)],
             "_columns": [right("or", 1), left("or", 1)],
         },

@@ -347,7 +347,7 @@ MUTANTS = [
         "quant/tune/test_lifts.py",
         {
             "by_miss": [left("and"), right("and"), change("<", ">"), left("/"), left("+")],
-            "_missed": [left("-"), change("!=", "=="), change(">", "<=")],
+            "_missed": [left("-"), change("!=", "=="), change(">", "<=", 1)],
             "sets_to_lift": [change("<", "<=")],
             "best_set": [left("*"), change("<=", ">=")],
             "outputs_to_lift": [

@@ -122,8 +122,8 @@ DEFAULT_ACT = QSpec(symmetric=False)
 # average than with 99.99 %; those of inputs and outputs are not for `calibrate` to leave out.
 DEFAULT_INNER = QSpec(symmetric=False, observer=percentile(99.995))
 # Of INT16 activations, relative to what examples have: 16 bits have room for more. Of pretrained
-# networks one example that is beyond all others may have most of the noise, which was lower by up
-# to 14 dB. Four times the range costs more than it gains, in layer norms above all.
+# networks one example that is beyond all others may have most of the noise. More room costs bits:
+# of magika, four times the range took away what this gives.
 ROOM = 0.5
 WIDE_RANGE = min_max(margin=ROOM)  # in place of `min_max()`
 

@@ -79,12 +79,12 @@ class Product(NamedTuple):
 
         names = "weight", "bias", "input_zp", "weight_zp"
         weight, bias, x_zp, weight_zp = reader.operands(self.main, *names)
-        weight = _less(weight, weight_zp)
+        weight = _less_zero_point(weight, weight_zp)
         x = reader.tensor((self.cut or self.main).inputs[0])
         return Operands(x, weight, bias, x_zp)
 
 
-def _less(weight: jax.Array | np.ndarray, zero_point: jax.Array | np.ndarray) -> Any:
+def _less_zero_point(weight: jax.Array | np.ndarray, zero_point: jax.Array | np.ndarray) -> Any:
     """weight - zero_point: int8 if they are known to fit, else int16."""
     if isinstance(zero_point, np.ndarray) and not zero_point.any():
         return weight

@@ -96,7 +96,7 @@ def lift_some(
     # What no multiply-accumulate reads is not for nothing: it takes memory.
     costs = [limits.cost(name) + _COST for name in names]
     order = by_miss(costs, noises, fits, deadline)
-    chosen = best_set(sets_to_lift(order, fits), of_all)
+    chosen = best_set(sets_to_lift(order, fits), of_all) if order else []
     lifted = (*outputs, *(names[place] for place in chosen))
     more = [place for place in order if place not in chosen][:_LEFT]
     left = {names[place]: of_all([*chosen, place]) for place in more}
@@ -198,6 +198,8 @@ def by_miss(
 
 def _missed(places: Sequence[int], noise: _Noise, deadline: float) -> Iterator[tuple[int, float]]:
     """Yields places, in time, and the noise that each takes away where all others are lifted."""
+    if time.perf_counter() > deadline:
+        return  # The first run compiles.
     whole = noise(places)
     for place in places:
         if time.perf_counter() > deadline:
