@@ -17,8 +17,8 @@ from tosajax.quant.tune.noise import decibels, lowers_noise, relative_noise
         ([4.0, 4.0] + [0.0] * 14, False),
         ([4.0, 4.0, 4.0, 4.0] + [0.0] * 12, True),
         ([1.0, 0.9, 1.1, 1.0], True),
-        ([4.0, 4.0, 0.1, 0.1, 0.1] + [0.0] * 11, True),  # both a little
-        ([4.0, 4.0, 0.1, 0.1, 0.1] + [-0.01] * 11, False),
+        ([4.0, 3.0] + [0.3] * 8 + [-0.6] * 6, True),  # clear by size and number together
+        ([4.0, 3.0] + [0.3] * 7 + [-0.5] * 7, False),
         ([0.05] * 16, False),  # of 10: less than a hundredth
         ([0.0] * 16, False),
         ([-1.0] * 16, False),
