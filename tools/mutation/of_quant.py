@@ -236,6 +236,8 @@ MUTANTS = [
         "quant/tune/test_noise.py",
         {
             "lowers_noise": [change("<", ">="), left("or"), right("or"), left("and"), left("+")],
+            "falls_clearly": [condition("False", 0), change("<", ">="), change(">=", "<")],
+            "_errors": [left("/", 0), left("/", 1)],
             "relative_noise": [left("/", 0), unwrap("np.maximum")],
         },
     ),
@@ -349,7 +351,6 @@ MUTANTS = [
             "by_miss": [left("and"), right("and"), change("<", ">"), left("/"), left("+")],
             "_missed": [left("-"), change("!=", "=="), change(">", "<=", 1)],
             "sets_to_lift": [change("<", "<=")],
-            "best_set": [left("*"), change("<=", ">=")],
             "outputs_to_lift": [
                 *(side("and", n) for side in (left, right) for n in range(4)),
                 change("not in", "in"),

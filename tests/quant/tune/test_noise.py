@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tosajax.quant.tune.noise import decibels, lowers_noise, relative_noise
+from tosajax.quant.tune.noise import decibels, falls_clearly, lowers_noise, relative_noise
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,30 @@ def test_noise_of_one_example():
     """It chooses and judges."""
     one = np.full(1, 10.0)
     assert lowers_noise((one, one), (one - 1, one - 1))
+
+
+def test_what_falls_clearly():
+    before = np.full(32, 10.0)
+    for gains, is_clear in (
+        ([9.0] + [0.0] * 31, False),
+        ([9.0, 9.0] + [0.0] * 30, False),
+        ([9.0, 9.0] + [0.01] * 30, False),  # however many gain a little
+        ([9.0, 9.0, 9.0] + [0.0] * 29, True),
+        ([9.0, 9.0, 9.0] + [-0.8] * 29, False),  # less than a hundredth in all
+        ([0.2] * 32, True),
+        ([0.05] * 32, False),
+        ([-9.0] * 32, False),
+        ([0.0] * 32, False),
+    ):
+        assert falls_clearly(before, before - gains) == is_clear, gains
+
+
+def test_noise_that_is_not_finite():
+    some = np.asarray([1.0, 2.0])
+    for before in (np.asarray([1, math.inf]), np.asarray([math.nan, 1])):
+        assert falls_clearly(before, some)
+        assert not falls_clearly(before, before)
+        assert not falls_clearly(some, before)
 
 
 def test_noise_of_nothing_cannot_be_lowered():

@@ -96,17 +96,6 @@ def _divergence(scores: jax.Array, taught: jax.Array, temperature: float) -> jax
     return temperature**2 * (jnp.exp(wanted) * (wanted - own)).sum(-1).mean()
 
 
-def noise_to_signal(
-    outputs: _Outputs, wanted: Sequence[jax.Array], weights: Sequence[float]
-) -> jax.Array:
-    """The weighted sum over outputs of the power of their noise over that of their signal."""
-    ratios = []
-    for y, w in zip(outputs, wanted, strict=True):
-        noise, signal = jnp.square(y - w).sum(), jnp.square(w).sum()
-        ratios.append(noise / jnp.where(signal > 0, signal, 1.0))
-    return jnp.stack(ratios) @ jnp.asarray(weights, jnp.float32)
-
-
 def squared_difference(outputs: _Outputs, targets: Any, taught: _Outputs) -> jax.Array:
     """A loss for `fit(..., teacher=...)`: the mean squared difference from the teacher's outputs.
 

@@ -82,7 +82,8 @@ def auto(
     count alike, each by the share of its noise that is left. A remedy is kept if it raises the
     metric; or lowers the noise of the integers that ship, over all examples and by more than a few
     of them would by chance, is not worse on the other half, and does not lower the metric. GPTQ is
-    kept as well where weights alone make less noise, and INT16 unless the noise grows.
+    kept as well where weights alone make less noise, and INT16, whose tensors have lowered it by as
+    much in simulation, unless it grows.
 
     Args:
       graph: the float graph or function, as for `prepare`.
@@ -470,7 +471,7 @@ class _Search:
     def _examples(self, half: int) -> Examples:
         """The examples of a half that count, and the heads of the float graph for them."""
         places, wanted = np.flatnonzero(self.counted[half]), self.wanted[half]
-        heads = tuple(jnp.asarray(wanted[name][places], jnp.float32) for name in self.heads)
+        heads = tuple(wanted[name][places] for name in self.heads)
         return Examples(_examples_at(self.halves[half], places), heads)
 
     def _measured_unseen(self, candidate: _Candidate) -> _Candidate:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import jax
+import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node
@@ -20,13 +19,12 @@ from tosajax.quant.model.recipes import Params
 from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.sampling import sample_tables
-from tosajax.quant.training.losses import noise_to_signal
 from tosajax.quant.tune.costs import Limits, Macs
 from tosajax.quant.tune.islands import with_rules
-from tosajax.quant.tune.rescuing import lift_candidates, lift_rules, lifted_loss
+from tosajax.quant.tune.noise import falls_clearly, relative_noise
+from tosajax.quant.tune.rescuing import lift_candidates, lift_rules, lifted_outputs
 from tosajax.validation import validate
 
-_GAIN = 0.99  # of the noise of a smaller set that a larger one must leave at most
 _COST = 0.001  # the share of all multiply-accumulates that a lift costs at least
 _LEFT = 3  # tensors that are named as the next ones
 
@@ -35,7 +33,7 @@ class Examples(NamedTuple):
     """Real inputs, and tensors of the float graph for them to be near to."""
 
     inputs: tuple[Any, ...]
-    wanted: tuple[jax.Array, ...]
+    wanted: tuple[np.ndarray, ...]
 
 
 class Lifts(NamedTuple):
@@ -79,16 +77,16 @@ def lift_some(
     """
     outputs = outputs if limits.fits(outputs) else ()
     names = [name for name in lift_candidates(model, None) if name not in outputs]
-    loss = functools.partial(noise_to_signal, weights=tuple(weights))
-    simulated = lifted_loss(model.with_outputs(*heads), params, loss, names, ranges)
+    simulated = lifted_outputs(model.with_outputs(*heads), params, names, ranges)
 
-    def noise(half: Examples, places: Sequence[int]) -> float:
-        return simulated(places, *half)
+    def noise(half: Examples, places: Sequence[int]) -> np.ndarray:
+        pairs = zip(map(np.asarray, simulated(places, *half.inputs)), half.wanted, strict=True)
+        return np.asarray(weights) @ np.stack([relative_noise(y, w) for y, w in pairs])
 
     noises = [functools.partial(noise, half) for half in halves]
 
-    def of_all(places: Sequence[int]) -> float:
-        return sum(each(places) for each in noises) / len(noises)
+    def of_all(places: Sequence[int]) -> np.ndarray:
+        return np.concatenate([each(places) for each in noises])
 
     def fits(places: Sequence[int]) -> bool:
         return limits.fits([*outputs, *(names[n] for n in places)])
@@ -99,7 +97,7 @@ def lift_some(
     chosen = best_set(sets_to_lift(order, fits), of_all) if order else []
     lifted = (*outputs, *(names[place] for place in chosen))
     more = [place for place in order if place not in chosen][:_LEFT]
-    left = {names[place]: of_all([*chosen, place]) for place in more}
+    left = {names[place]: float(of_all([*chosen, place]).mean()) for place in more}
     if lifted:
         qparams = {**params["qparams"], **{n: ranges[n] for n in lifted if n in ranges}}
         params = sample_tables(model, {**params, "qparams": qparams})
@@ -166,7 +164,7 @@ def outputs_to_lift(model: PreparedModel) -> list[str]:
     ]
 
 
-_Noise = Callable[[Sequence[int]], float]
+_Noise = Callable[[Sequence[int]], np.ndarray]  # of each example
 _Fits = Callable[[Sequence[int]], bool]
 
 
@@ -181,7 +179,7 @@ def by_miss(
 
     Args:
       costs: of all places.
-      noises: of some examples each, where some places are lifted.
+      noises: of each of some examples, where some places are lifted.
       fits: whether some places are within the budget.
       deadline: of `time.perf_counter`. When it is over, the examples so far have their say; if they
         are the first ones, the places so far, the cheapest of all.
@@ -200,11 +198,11 @@ def _missed(places: Sequence[int], noise: _Noise, deadline: float) -> Iterator[t
     """Yields places, in time, and the noise that each takes away where all others are lifted."""
     if time.perf_counter() > deadline:
         return  # The first run compiles.
-    whole = noise(places)
+    whole = noise(places).mean()
     for place in places:
         if time.perf_counter() > deadline:
             return
-        yield place, noise([other for other in places if other != place]) - whole
+        yield place, float(noise([other for other in places if other != place]).mean() - whole)
 
 
 def sets_to_lift(order: Sequence[int], fits: _Fits) -> list[list[int]]:
@@ -222,7 +220,17 @@ def sets_to_lift(order: Sequence[int], fits: _Fits) -> list[list[int]]:
     return [[], *(fitting[:size] for size in sizes), fitting]
 
 
-def best_set(sets: Sequence[list[int]], noise: _Noise) -> list[int]:
-    """The first set than which none leaves clearly less noise."""
-    noises = [math.inf if math.isnan(own) else own for own in map(noise, sets)]
-    return next(each for each, own in zip(sets, noises, strict=True) if _GAIN * own <= min(noises))
+def best_set(sets: Iterable[list[int]], noise: _Noise) -> list[int]:
+    """The last of some sets, each larger than the one before, that clearly lowers the noise.
+
+    Args:
+      sets: the sets; the first needs no reason.
+      noise: of each example, where some places are lifted.
+    """
+    best, *larger = sets
+    least = noise(best)
+    for each in larger:
+        own = noise(each)
+        if falls_clearly(least, own):
+            best, least = each, own
+    return best

@@ -10,6 +10,7 @@ GAIN = 0.01  # of the noise that a remedy must remove at least, to be worth keep
 # Standard errors that it must remove at least, of the gains or of their signs: one example that
 # gains a lot has one of them, and two that gain the same have 1.5. Or of both together.
 _ERRORS, _OF_BOTH = 1.7, 2.0
+_OF_SOME = 1.5  # standard errors of a mean gain that more than two examples have
 _WORSE = 1.05  # of the noise on held-back examples, which are few
 
 
@@ -26,12 +27,33 @@ def lowers_noise(
     if not all_after.mean() < (1 - GAIN) * all_before.mean():
         return False
     gains = all_before - all_after
-    signs, error = np.sign(gains).sum(), gains.std() / math.sqrt(gains.size)
-    much = gains.mean() / error if error else math.inf
+    signs, much = np.sign(gains).sum(), _errors(gains)
     common = signs / math.sqrt(np.count_nonzero(gains))
     # Either is enough: one example may have most of the noise.
     is_clear = max(much, common) >= _ERRORS or much + signs / math.sqrt(gains.size) >= _OF_BOTH
     return bool(is_clear and after[1].mean() <= _WORSE * before[1].mean())
+
+
+def falls_clearly(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether the mean noise of examples falls, by what one or two of them alone cannot gain.
+
+    Where one example has most of the noise, as an ambiguous photograph, any change moves it.
+
+    Args:
+      before: the noise of each example.
+      after: the same with the change.
+    """
+    if not np.isfinite(before).all():
+        return bool(np.isfinite(after).all())
+    if not after.mean() < (1 - GAIN) * before.mean():
+        return False
+    return _errors(before - after) >= _OF_SOME
+
+
+def _errors(gains: np.ndarray) -> float:
+    """The mean gain of examples in its standard errors."""
+    error = gains.std() / math.sqrt(gains.size)
+    return gains.mean() / error if error else math.inf
 
 
 def relative_noise(y: np.ndarray, wanted: np.ndarray) -> np.ndarray:

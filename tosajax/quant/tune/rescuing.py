@@ -140,7 +140,11 @@ def rescue(
         return Rescue(model, params, (), len(names), before, before)
     with Progress(len(names), progress, unit="tensor") as bar:
         bar.step("compiling")
-        simulated = functools.partial(lifted_loss(model, params, loss, names), inputs=inputs)
+        outputs, score = lifted_outputs(model, params, names), jax.jit(lambda y: loss(y).mean())
+
+        def simulated(places: Sequence[int]) -> float:
+            return float(score(outputs(places, *inputs)))
+
         order = _order_by_gain(simulated, len(names), bar)
         chosen = _smallest_set(simulated, order, budget)
         return _verified(model, params, names, order, chosen, before, budget, measure, bar)
@@ -170,28 +174,26 @@ def _exact_loss(model: QModel, params: Params, *, inputs: tuple[Any, ...], loss:
 _Simulated = Callable[[Sequence[int]], float]
 
 
-def lifted_loss(
+def lifted_outputs(
     model: QModel,
     params: Params,
-    loss: Callable[..., jax.Array],
     names: Sequence[str],
     ranges: Mapping[str, QParams] = MappingProxyType({}),
-) -> Callable[..., float]:
-    """The loss with fake quantization where the tensors at some places of `names` are lifted.
+) -> Callable[..., tuple[jax.Array, ...]]:
+    """The outputs by fake quantization where the tensors at some places of `names` are lifted.
 
     Args:
       model: the model.
       params: its parameters.
-      loss: a function of the outputs.
       names: tensors of 8 bits.
       ranges: of tensors that have another one where they are lifted.
 
     Returns:
-      A function of the places, the `inputs`, and what `loss` takes behind the outputs.
+      A function of the places and of the inputs.
     """
 
     @jax.jit
-    def run(lifts: jax.Array, params: Params, inputs: Sequence[Any], *more: Any) -> jax.Array:
+    def run(lifts: jax.Array, params: Params, inputs: Sequence[Any]) -> tuple[jax.Array, ...]:
         qparams = dict(params["qparams"])
         for lift, name in zip(lifts, names, strict=True):
             own = dataclasses.replace(qparams[name], dtype=DType.INT16)
@@ -199,13 +201,12 @@ def lifted_loss(
             wide = of_same_range(wide, jnp.full_like(own.bits, _WIDE))
             choose = functools.partial(jnp.where, lift)
             qparams[name] = jax.tree.map(choose, wide, own)
-        outputs = model.apply({**params, "qparams": qparams}, *inputs, mode="fake_quant")
-        return loss(outputs, *more).mean()
+        return model.apply({**params, "qparams": qparams}, *inputs, mode="fake_quant")
 
-    def simulated(places: Sequence[int], inputs: Sequence[Any], *more: Any) -> float:
+    def simulated(places: Sequence[int], *inputs: Any) -> tuple[jax.Array, ...]:
         lifts = np.zeros(len(names), np.bool_)
         lifts[list(places)] = True
-        return float(run(lifts, params, tuple(inputs), *more))
+        return run(lifts, params, inputs)
 
     return simulated
 
