@@ -400,14 +400,17 @@ def test_what_cannot_be_had(monkeypatch):
         tosajax.compile(SIMPLE, native=True)
 
 
+VNNI = {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"}
+
+
 @pytest.mark.parametrize(
     ("features", "taken"),
     [
-        ({"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"}, "avx512-vnni"),
+        (VNNI, "avx512-vnni"),
         ({"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"}, "avx512"),
         ({"avx2", "avxvnni"}, "avx2"),
         ({"sse4.2"}, None),
-        ({"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "amx-int8"}, None),
+        ({*VNNI, "amx-int8", "amx-tile"}, "amx-int8"),
     ],
 )
 def test_the_default_is_what_was_found_faster(features: set[str], taken: str | None, monkeypatch):

@@ -387,7 +387,7 @@ def compile(*args: Any, **options: Any) -> Executable:
       cache_dir: a folder that keeps compiled programs between processes.
       native: whether programs for CPUs use kernels that llvmlite compiles. By default they do if
         llvmlite is installed and the kernels were measured to be faster on the processor (x86 with
-        AVX2 or AVX-512, without AMX). The environment variable TOSAJAX_NATIVE=0, read here,
+        AVX2, AVX-512 or AMX). The environment variable TOSAJAX_NATIVE=0, read here,
         disables them in all programs of a process; with TOSAJAX_NATIVE=1 they are the default on
         any processor.
 

@@ -200,7 +200,6 @@ _AMX_SET = _VNNI_SET._replace(
     name="amx-int8",
     features=_AMX,
     input_offset=0,
-    is_default=False,
     accumulators=TileAccumulators,
     base=_VNNI_SET,
 )
@@ -309,8 +308,5 @@ def chosen(native: bool | None) -> InstructionSet | None:
       native: the user's choice; None uses a set that `is_default`, if there is one.
     """
     if native is None:
-        # XLA uses AMX as well; which of the two is faster has not been measured.
-        if llvm.get_host_cpu_features().get("amx-int8"):
-            return None
         return next((s for s in usable() if s.is_default), None)
     return usable()[0] if native else None
