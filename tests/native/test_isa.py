@@ -11,8 +11,8 @@ import llvmlite.binding as llvm
 from tosajax.native.codegen import isa
 from tosajax.native.codegen.accumulators import TileAccumulators
 from tosajax.native.codegen.builder import Module
-from tosajax.native.kernels import convolution, depthwise, matmul
-from tosajax.native.kernels.epilogue import EpilogueKey
+from tosajax.native.kernels import convolution, depthwise, depthwise_float, matmul
+from tosajax.native.kernels.epilogue import EpilogueKey, FloatEpilogue
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 # The instruction that multiplies: in products, and in depthwise convolutions.
@@ -60,6 +60,21 @@ def test_instructions(s: isa.InstructionSet):
     text = assembly(window, s.vector_set)
     assert has(text, in_depthwise)
     assert not has(text, "ldtilecfg")
+
+
+@pytest.mark.parametrize("s", [s for s in isa.SETS if s.machine], ids=lambda s: s.name)
+def test_instructions_of_float32(s: isa.InstructionSet):
+    s = s.float32_set
+    end = EpilogueKey(s, None, False, s.lanes, floats=FloatEpilogue(True, "slope"))
+    window = depthwise_float.KernelKey(s, 3, 3, 4, 1, 1, end)
+    for module in (
+        convolution.module_of(convolution.KernelKey(s, 4, 2, 0, True, end)),
+        depthwise_float.module_of(window),
+    ):
+        text = assembly(module, s)
+        wanted = "fmla" if s.machine == "aarch64" else "vfmadd"
+        assert any(line.split()[0].startswith(wanted) for line in text.splitlines() if line.strip())
+        assert not any(word in text for word in ("fmaf", "ldtilecfg"))
 
 
 def test_tiles_are_shaped_and_released():

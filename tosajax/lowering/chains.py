@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fusions import Fusion, Product, nodes_of, output_of
+from tosajax.lowering.fusions import FloatProduct, Fusion, Product, nodes_of, output_of
 
 Part = Fusion | Node
 
@@ -39,7 +39,7 @@ def _continues(chain: Sequence[Part], part: Part, tensors: Mapping[str, Tensor])
     if isinstance(part, Node):
         return part.op == "RESHAPE" and part.inputs[0] in computed
     # Weights and scales are prepared before the call, so its kernels must not compute them.
-    others = {name for node in nodes_of(part) for name in node.inputs[1:]}
+    others = {name for node in nodes_of(part) for name in node.inputs[_images(node) :]}
     return _batch_size(part, tensors) == images and computed.isdisjoint(others)
 
 
@@ -47,14 +47,19 @@ def _batch_size(part: Part, tensors: Mapping[str, Tensor]) -> int | None:
     """The batch size that a fusion's inputs and output share, or None."""
     if isinstance(part, Node):
         return None
-    if isinstance(part, Product) and not part.is_planar:
+    if isinstance(part, Product | FloatProduct) and not part.is_planar:
         return None
     nodes = nodes_of(part)
     inside = {name for node in nodes for name in node.outputs}
-    names = [name for node in nodes for name in node.inputs[:1] if name not in inside]
+    names = [name for node in nodes for name in node.inputs[: _images(node)] if name not in inside]
     shapes = (tensors[name].shape for name in (*names, output_of(part)))
     counts = {shape[0] if shape else None for shape in shapes}
     return counts.pop() if len(counts) == 1 else None
+
+
+def _images(node: Node) -> int:
+    """How many inputs of a fusion's node are images or tensors inside; they come first."""
+    return {"ADD": 2, "SUB": 2, "MUL": 0}.get(node.op, 1)  # MUL is by a constant.
 
 
 def outputs_of(part: Part) -> Sequence[str]:

@@ -108,8 +108,9 @@ def plan_of(uses: Uses, tensors: Mapping[str, Tensor], traced: Traced) -> Kernel
     """
     fit = {id(n) for n in uses.nodes if n.op == "CLAMP" or not traced.keys() & {*n.outputs}}
     readers = {name: node for name, node in uses.only.items() if id(node) in fit}
+    several = {n: all_ for n, all_ in uses.several.items() if all(id(node) in fit for node in all_)}
     nodes = [node for node in uses.nodes if id(node) in fit]
-    return _with_fusions(uses.nodes, find_fusions(nodes, tensors, readers), tensors)
+    return _with_fusions(uses.nodes, find_fusions(nodes, tensors, readers, several), tensors)
 
 
 def without_kernels(uses: Uses, tensors: Mapping[str, Tensor]) -> KernelPlan:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fusions import Fusion, nodes_of, output_of
+from tosajax.lowering.fusions import FloatProduct, Fusion, nodes_of, output_of
 from tosajax.lowering.fusions.pattern import Prepare, Reader
 from tosajax.lowering.run import Run, Step, Traced
 from tosajax.ops.routes.route import Route
@@ -62,7 +62,8 @@ def kernel_of(fusion: Fusion, tensors: Mapping[str, Tensor], isa: InstructionSet
         return call.run(kernel) if isinstance(kernel, call.KernelCall) else kernel
 
     operators = ", ".join(n.op for n in nodes_of(fusion))
-    route = Route(f"native {isa.name}".replace("-", " "), operators, compute)
+    used = isa.float32_set if isinstance(fusion, FloatProduct) else isa
+    route = Route(f"native {used.name}".replace("-", " "), operators, compute)
     return Kernel(fusion, prepare, route)
 
 

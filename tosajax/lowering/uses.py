@@ -19,11 +19,13 @@ class Uses(NamedTuple):
       counts: the number of times that each tensor is read, by name.
       only: the only reader of each tensor that has one, by the tensor's name; graph outputs are
         left out.
+      several: the readers of each tensor that has more, likewise.
     """
 
     nodes: Sequence[Node]
     counts: Counter[str]
     only: Mapping[str, Node]
+    several: Mapping[str, Sequence[Node]]
 
 
 def uses_of(graph: Graph, *, report_unpredictable: bool = False) -> Uses:
@@ -32,10 +34,15 @@ def uses_of(graph: Graph, *, report_unpredictable: bool = False) -> Uses:
     counts = Counter(name for node in nodes for name in node.inputs)
     if report_unpredictable:
         counts.update(name for node in nodes if RULES[node.op].require for name in node.inputs)
-    only = {
-        name: node
-        for node in nodes
-        for name in node.inputs
-        if counts[name] == 1 and name not in graph.outputs
+    readers: dict[str, list[Node]] = {}
+    for node in nodes:
+        for name in dict.fromkeys(node.inputs):
+            readers.setdefault(name, []).append(node)
+    inside = readers.keys() - {*graph.outputs}
+    only = {name: readers[name][0] for name in readers if name in inside and counts[name] == 1}
+    several = {
+        name: readers[name]
+        for name in readers
+        if name in inside and counts[name] == len(readers[name]) > 1
     }
-    return Uses(nodes, counts, only)
+    return Uses(nodes, counts, only, several)

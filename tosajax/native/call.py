@@ -23,8 +23,15 @@ from tosajax.native.calls import compiler, schedule
 from tosajax.native.calls.schedule import KernelCall, Link, Placeholder
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.requantize import UPPER_SHIFT, ByteScaleForm, ScaleTable
-from tosajax.native.kernels import addition, convolution, depthwise, matmul, pool
-from tosajax.native.kernels.epilogue import EpilogueKey, FusedAdd
+from tosajax.native.kernels import (
+    addition,
+    convolution,
+    depthwise,
+    depthwise_float,
+    matmul,
+    pool,
+)
+from tosajax.native.kernels.epilogue import EpilogueKey, FloatEpilogue, FusedAdd
 from tosajax.native.kernels.fused_add import AddKey
 from tosajax.native.tiling import Cut, Plan
 from tosajax.ops._window import Window
@@ -36,11 +43,11 @@ class Operands(NamedTuple):
     """Operands of a convolution; NumPy arrays are prepared when the program is traced.
 
     Args:
-      x: input, int8 or int16, [N, H, W, IC].
+      x: input, int8, int16 or float32, [N, H, W, IC].
       weight: less its zero point, int8, or int16 from -255 to 255 if that is not known to fit;
-        [OC, KH, KW, IC], or [KH, KW, C, M] if depthwise.
-      bias: int32, or int48 in int64 if x is int16; [1] or [OC].
-      x_zp: input zero point, of x's type, [1]; 0 if x is int16.
+        or float32. [OC, KH, KW, IC], or [KH, KW, C, M] if depthwise.
+      bias: int32, or int48 in int64 if x is int16, or float32; [1] or [OC].
+      x_zp: input zero point, of x's type, [1]; 0 unless x is int8.
     """
 
     x: Array
@@ -121,11 +128,34 @@ class Adding(NamedTuple):
     epilogue: Epilogue
 
 
+class FloatSteps(NamedTuple):
+    """What follows sums of float32, in this order; all may be traced.
+
+    Args:
+      other: values that are added to them, of their shape, or None.
+      bounds: the bounds of CLAMP, or None.
+      slope: what values that are not at least 0 are multiplied by, [1] or [OC], or None; not with
+        bounds.
+    """
+
+    other: Array | None = None
+    bounds: tuple[Any, Any] | None = None
+    slope: Array | None = None
+
+    @property
+    def key(self) -> FloatEpilogue:
+        """The specialization."""
+        activation = (
+            "clamp" if self.bounds is not None else "slope" if self.slope is not None else ""
+        )
+        return FloatEpilogue(self.other is not None, activation)
+
+
 def convolve(
     isa: InstructionSet,
     o: Operands,
     window: Window,
-    epilogue: Epilogue | None = None,
+    epilogue: Epilogue | FloatSteps | None = None,
     adding: Adding | None = None,
 ) -> KernelCall:
     """CONV2D: sums (x - x_zp) * weight + bias over windows; x is padded with x_zp.
@@ -134,15 +164,15 @@ def convolve(
       isa: an instruction set of this processor.
       o: the operands.
       window: the window of the convolution; its padding is not negative.
-      epilogue: RESCALE and CLAMP of the accumulators; None returns them.
+      epilogue: RESCALE and CLAMP of the accumulators, or the steps of float32; None returns the
+        accumulators.
       adding: ADD or SUB of the results, if these are int8.
 
     Returns:
       A kernel whose result is [N, OH, OW, OC] of the epilogue's type; without an epilogue, the
-      accumulators: int32, or int64 if x is int16.
+      accumulators: int32, or int64 if x is int16, or float32.
     """
-    shape, is_wide = o.weight.shape, _is_wide(o)
-    isa = isa.int16_set if is_wide else isa
+    shape, is_wide, isa = o.weight.shape, _is_wide(o), _set_of(isa, o)
     oc = shape[0]
     vectors = -(-oc // isa.lanes)
     key = _epilogue_key(isa, oc, epilogue, is_int16=_is_int16(o))
@@ -161,18 +191,25 @@ def convolve(
         return *window.out(x), oc
 
     operands = packed, *_channel_operands(isa, key, oc, o, weight_sums, epilogue)
+    inputs = _inputs(o, epilogue)
     if adding is None or scales is None:
-        return KernelCall(convolution.module_of, plan, out, (o.x, *operands), key.dtype)
+        operands = *inputs, *operands
+        return KernelCall(convolution.module_of, plan, out, operands, key.dtype, len(inputs))
     inputs = o.x, adding.other
     return KernelCall(convolution.module_of, plan, out, (*inputs, *operands, scales), key.dtype, 2)
 
 
 def convolve_depthwise(
-    isa: InstructionSet, o: Operands, window: Window, epilogue: Epilogue | None = None
+    isa: InstructionSet,
+    o: Operands,
+    window: Window,
+    epilogue: Epilogue | FloatSteps | None = None,
 ) -> KernelCall:
     """DEPTHWISE_CONV2D, as `convolve` of each channel alone, to [N, OH, OW, C * M]."""
-    isa = isa.int16_set if _is_wide(o) else isa.vector_set
+    isa = _set_of(isa, o).vector_set
     kh, kw, inputs, multiplier = o.weight.shape
+    if isa.is_float and multiplier == 1:
+        return _convolve_depthwise_float(isa, o, window, epilogue)
     # Where a vector has room for several pixels, the weights are repeated for each of them.
     width = window.out(o.x.shape)[1]
     pixels_per_vector = tiling.pixels_per_vector(isa, inputs * multiplier, width)
@@ -183,7 +220,7 @@ def convolve_depthwise(
     key = depthwise.KernelKey(isa, kh, kw, positions, multiplier > 1, epilogue_key)
     xp = _array_module(o.weight)
     by_tap = o.weight.reshape(kh, kw, inputs * multiplier)
-    weight_sums = by_tap.astype(np.int32).sum((0, 1))
+    weight_sums = None if isa.is_float else by_tap.astype(np.int32).sum((0, 1))
     widths = [(0, 0), (0, key.groups * isa.dot_length - kw), (0, vectors * isa.lanes - oc)]
     tiled = xp.pad(xp.tile(by_tap, (1, 1, pixels_per_vector)), widths)
     words = tiled.reshape(kh, key.groups, isa.dot_length, vectors, isa.lanes)
@@ -195,8 +232,44 @@ def convolve_depthwise(
     def out(x: Sequence[int]) -> tuple[int, ...]:
         return *window.out(x), inputs * multiplier
 
-    operands = o.x, packed, *_channel_operands(isa, epilogue_key, oc, o, weight_sums, epilogue)
-    return KernelCall(depthwise.module_of, plan, out, operands, epilogue_key.dtype)
+    read = _inputs(o, epilogue)
+    operands = packed, *_channel_operands(isa, epilogue_key, oc, o, weight_sums, epilogue)
+    operands = *read, *operands
+    return KernelCall(depthwise.module_of, plan, out, operands, epilogue_key.dtype, len(read))
+
+
+def _convolve_depthwise_float(
+    isa: InstructionSet, o: Operands, window: Window, epilogue: Epilogue | FloatSteps | None
+) -> KernelCall:
+    """`convolve_depthwise` of float32 with one output channel for each input channel."""
+    kh, kw, inputs, _ = o.weight.shape
+    width, stride = window.out(o.x.shape)[1], window.stride[1]
+    # The channels of neighbouring pixels lie side by side only where the window moves by one.
+    count = tiling.pixels_per_vector(isa, inputs, width) if stride == 1 else 1
+    oc = inputs * count
+    key = depthwise_float.KernelKey(
+        isa,
+        kh,
+        kw,
+        min(width // count, depthwise_float.MAX_POSITIONS),
+        stride * count,
+        window.dilation[1],
+        _epilogue_key(isa, oc, epilogue, is_int16=False),
+    )
+    xp = _array_module(o.weight)
+    tiled = xp.tile(o.weight.reshape(kh * kw, inputs), (1, count))
+    tiled = xp.pad(tiled, [(0, 0), (0, -oc % isa.lanes)])
+    packed = tiled.reshape(kh * kw, -1, isa.lanes).transpose(1, 0, 2).reshape(-1)
+
+    def plan(x: Sequence[int], workers: int) -> Plan:
+        return tiling.of_depthwise_float(key, window, count, x, workers)
+
+    def out(x: Sequence[int]) -> tuple[int, ...]:
+        return *window.out(x), inputs
+
+    read = _inputs(o, epilogue)
+    operands = *read, packed, *_channel_operands(isa, key.epilogue, oc, o, None, epilogue)
+    return KernelCall(depthwise_float.module_of, plan, out, operands, key.epilogue.dtype, len(read))
 
 
 def multiply(
@@ -296,6 +369,20 @@ def combine(
 # Operands.
 
 
+def _set_of(isa: InstructionSet, o: Operands) -> InstructionSet:
+    """The set that multiplies the operands."""
+    if np.dtype(o.x.dtype) == np.float32:
+        return isa.float32_set
+    return isa.int16_set if _is_wide(o) else isa
+
+
+def _inputs(o: Operands, epilogue: Epilogue | FloatSteps | None) -> tuple[Array, ...]:
+    """The inputs, whose examples `vmap` joins."""
+    if isinstance(epilogue, FloatSteps) and epilogue.other is not None:
+        return o.x, epilogue.other
+    return (o.x,)
+
+
 def _is_int16(o: Operands) -> bool:
     return np.dtype(o.x.dtype) == np.int16
 
@@ -306,10 +393,14 @@ def _is_wide(o: Operands) -> bool:
 
 
 def _epilogue_key(
-    isa: InstructionSet, channels: int, epilogue: Epilogue | None, *, is_int16: bool
+    isa: InstructionSet, channels: int, epilogue: Epilogue | FloatSteps | None, *, is_int16: bool
 ) -> EpilogueKey:
-    """The specialization of an epilogue for so many channels, without a fused addition."""
+    """The specialization of an epilogue for so many channels, without a fused addition of int8."""
     last = channels % isa.lanes or isa.lanes
+    if isa.is_float:
+        steps = epilogue if isinstance(epilogue, FloatSteps) else FloatSteps()
+        return EpilogueKey(isa, None, False, last, floats=steps.key)
+    assert not isinstance(epilogue, FloatSteps)
     if epilogue is None:
         return EpilogueKey(isa, None, False, last, is_int16, "i64" if is_int16 else "i32")
     upper_only = not is_int16 and _allows_upper_only(epilogue.shift)
@@ -361,7 +452,7 @@ def _allows_upper_only(shift: Any) -> bool:
 
 def _element_dtype(isa: InstructionSet) -> type:
     """The type of packed weights."""
-    return np.int8 if isa.element_bytes == 1 else np.int16
+    return {1: np.int8, 2: np.int16, 4: np.float32}[isa.element_bytes]
 
 
 def _array_module(*arrays: Any) -> Any:
@@ -374,8 +465,8 @@ def _channel_operands(
     key: EpilogueKey,
     count: int,
     o: Operands,
-    weight_sums: Array,
-    epilogue: Epilogue | None,
+    weight_sums: Array | None,
+    epilogue: Epilogue | FloatSteps | None,
 ) -> tuple[Array, Array]:
     """The operands "channels" and "limits" of a convolution, see `kernels.epilogue`.
 
@@ -384,9 +475,13 @@ def _channel_operands(
       key: specialization of the epilogue.
       count: channels; a multiple of the weight's, where vectors hold several pixels.
       o: operands of the convolution.
-      weight_sums: sum of the weights of each output channel, int32.
-      epilogue: RESCALE and CLAMP, or None.
+      weight_sums: sum of the weights of each output channel, int32; None if they are floats.
+      epilogue: RESCALE and CLAMP, the steps of float32, or None.
     """
+    if weight_sums is None:
+        steps = epilogue if isinstance(epilogue, FloatSteps) else FloatSteps()
+        return _float_operands(key, count, o.bias, steps)
+    assert not isinstance(epilogue, FloatSteps)
     xp = _array_module(o.bias, o.x_zp, weight_sums)
     if key.is_int16:
         words = _int48_bias_words(isa, o.bias, weight_sums)
@@ -395,6 +490,27 @@ def _channel_operands(
     if isa.element_bytes == 1:  # Inputs have `input_offset` added, and keep their zero point.
         bias = bias - (x_zp + np.int32(isa.input_offset)) * xp.asarray(weight_sums)
     return _channels(key, count, [bias], epilogue), _limits(x_zp, epilogue)
+
+
+def _float_operands(
+    key: EpilogueKey, count: int, bias: Array, steps: FloatSteps
+) -> tuple[Array, Array]:
+    """The operands "channels" and "limits" of a convolution of float32: bits of float32."""
+    rows = [bias] if steps.slope is None else [bias, steps.slope]
+    bounds = (0.0, 0.0) if steps.bounds is None else steps.bounds
+    limits = [_bits(bound).reshape(1) for bound in bounds]
+    xp = _array_module(*limits)
+    zeros = np.zeros(2, np.int32)  # the value of padding, and an unused one
+    return _channels(key, count, [_bits(row) for row in rows], None), xp.concatenate(
+        [zeros, *limits]
+    )
+
+
+def _bits(values: Any) -> Array:
+    """The bits of float32, as int32."""
+    if isinstance(values, jax.Array):
+        return lax.bitcast_convert_type(values.astype(jnp.float32), jnp.int32)
+    return np.asarray(values, np.float32).view(np.int32)
 
 
 def _int48_bias_words(isa: InstructionSet, bias: Array, weight_sums: Array) -> list[Array]:
@@ -436,23 +552,24 @@ def _limits(zero_point: Array, epilogue: Epilogue | None, *others: Array) -> Arr
 
 def _pack_weights(
     weight: Array, isa: InstructionSet, vectors: int, tile_vectors: int, cut: Cut
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array | None]:
     """Packs the weights of a convolution in the order in which the kernel reads them.
 
     Args:
-      weight: int8 or int16, [OC, KH, KW, IC].
+      weight: int8, int16 or float32, [OC, KH, KW, IC].
       isa: the instruction set.
       vectors: vectors of all output channels.
       tile_vectors: vectors of a tile.
       cut: segments of a window row.
 
     Returns:
-      The packed weights, [elements]; and their sums by output channel, int32, [OC].
+      The packed weights, [elements]; and their sums by output channel, int32, [OC], or None if
+      they are floats.
     """
     xp = _array_module(weight)
     oc = weight.shape[0]
     rows = weight.reshape(oc, -1, cut.terms)
-    sums = rows.astype(np.int32).sum((1, 2))
+    sums = None if isa.is_float else rows.astype(np.int32).sum((1, 2))
     widths = [(0, vectors * isa.lanes - oc), (0, 0), (0, cut.beyond)]
     rows = xp.pad(rows, widths).astype(_element_dtype(isa))
     count, words = cut.length // isa.depth, isa.depth // isa.inner

@@ -10,13 +10,21 @@ from typing import NamedTuple
 
 from tosajax.native.codegen.accumulators import Tile
 from tosajax.native.codegen.isa import InstructionSet
-from tosajax.native.kernels import addition, convolution, depthwise, matmul, pool
+from tosajax.native.kernels import (
+    addition,
+    convolution,
+    depthwise,
+    depthwise_float,
+    matmul,
+    pool,
+)
 from tosajax.native.kernels.epilogue import EpilogueKey
 from tosajax.ops._window import Window
 
 # The least work of an item, which pays for its staging copy and for claiming it; and of a thread,
 # which pays for waking it.
 _ITEM_MACS, _THREAD_MACS = 2**21, 2**17  # multiply-accumulates
+_OF_FLOAT = 4  # multiply-accumulates of integers, which take as long as one of float32
 _ITEM_SUMS, _THREAD_SUMS = 2**15, 2**12  # elements of an addition
 _ITEM_STEPS, _THREAD_STEPS = 2**13, 2**10  # vectors that a pool combines
 _MOST_THREADS = 64
@@ -36,6 +44,7 @@ _CROWDED = 1024  # rows a multiple of these bytes apart share few sets of a cach
 KernelKey = (
     convolution.KernelKey
     | depthwise.KernelKey
+    | depthwise_float.KernelKey
     | matmul.KernelKey
     | addition.KernelKey
     | pool.KernelKey
@@ -250,15 +259,14 @@ def _staging(
     cut: Cut,
     share: _Share,
     size: tuple[int, int],
-    *,
-    is_int16: bool,
+    input_bytes: int,
 ) -> _Staging:
     """The staging copy of a convolution; `size` is (width of the input, width of the output)."""
     _, kh, kw, ic = weight
     width, out_width = size
     is_1x1, element = _is_1x1(window), isa.element_bytes
-    is_readable = element == (2 if is_int16 else 1) and cut.is_whole
-    is_crowded = is_int16 and is_1x1 and _is_crowded(ic * element)
+    is_readable = element == input_bytes and cut.is_whole
+    is_crowded = input_bytes > 1 and is_1x1 and _is_crowded(ic * element)
     in_place = not _is_padded(window) and is_readable and not is_crowded
     pixel = _pitch(ic * element) if is_1x1 and not in_place else ic * element
     # The copy of a 1x1 convolution has all pixels of an item in a row, unless they lie apart.
@@ -267,7 +275,7 @@ def _staging(
     left = window.pad[1][0]
     axis = _Axis(0, needed, 0) if is_1x1 else _read(needed, left, width)
     rows = 1 if one_row else _reach(share.rows, window.stride[0], kh, window.dilation[0])
-    row = width * ic * (2 if is_int16 else 1) if in_place else needed * pixel
+    row = width * ic * input_bytes if in_place else needed * pixel
     plane = _lines(rows * row + _SLACK + cut.beyond * element)
     return _Staging(in_place, axis, rows, row, pixel, plane)
 
@@ -294,8 +302,8 @@ def of_convolution(
       x: shape of the input.
       workers: threads that there are.
     """
-    size, is_int16, is_1x1 = isa.element_bytes, epilogue.is_int16, _is_1x1(window)
-    planes = 2 if is_int16 and size == 1 else 1
+    size, input_bytes, is_1x1 = isa.element_bytes, epilogue.input_bytes, _is_1x1(window)
+    planes = 2 if epilogue.is_int16 and size == 1 else 1
     oc, kh, kw, ic = weight
     images, height, width, _ = x
     out_height, out_width = window.out(x)
@@ -304,8 +312,9 @@ def of_convolution(
         images, height, width = 1, math.prod(x[:3]), 1
         out_height, out_width = height, 1
     row_macs = out_width * oc * kh * kw * ic * planes
+    row_macs *= _OF_FLOAT if isa.is_float else 1
     share = _share(images, out_height, row_macs, workers, unit=pixels if is_1x1 else 1)
-    staging = _staging(isa, window, weight, cut, share, (width, out_width), is_int16=is_int16)
+    staging = _staging(isa, window, weight, cut, share, (width, out_width), input_bytes)
     stride, dilation = window.stride, window.dilation
     taps = range(kw) if is_split(window) else (0,)
     steps = cut.length // isa.depth
@@ -322,7 +331,7 @@ def of_convolution(
         out_height=out_height,
         out_width=out_width,
         height=height,
-        row=width * ic * (2 if is_int16 else 1),
+        row=width * ic * input_bytes,
         left=staging.axis.left * ic,
         copied=staging.axis.copied * ic,
         right=staging.axis.right * ic,
@@ -370,7 +379,7 @@ def of_depthwise(
     padded = vectors * isa.lanes
     pixel = padded // count * _WORD
     # A step counts as much as two multiply-accumulates of a product, for its part of the copy.
-    size = 2 if key.epilogue.is_int16 else 1
+    size = key.epilogue.input_bytes
     copies = key.groups * (size if isa.element_bytes == 1 else 1)
     row_macs = out_width // count * padded * key.rows * copies * isa.dot_length * 2
     share = _share(images, out_height, row_macs, workers)
@@ -409,6 +418,52 @@ def of_depthwise(
     )
     table, scratch = key.epilogue.table_size(vectors), line + _lines(staged * staged_row + _SLACK)
     return Plan(key, fields.as_list(), share.items, share.threads, table, scratch)
+
+
+def of_depthwise_float(
+    key: depthwise_float.KernelKey, window: Window, count: int, x: Sequence[int], workers: int
+) -> Plan:
+    """The plan of a depthwise convolution of float32.
+
+    Args:
+      key: the specialization of the kernel.
+      window: the window of the convolution.
+      count: pixels that a vector holds.
+      x: shape of the input.
+      workers: threads that there are.
+    """
+    images, height, width, inputs = x
+    out_height, out_width = window.out(x)
+    (stride, stride_x), (dilation, dilation_x) = window.stride, window.dilation
+    vectors = -(-inputs * count // key.isa.lanes)
+    padded, pixel = vectors * key.isa.lanes, inputs * _WORD
+    row_macs = out_width // count * padded * key.rows * key.taps * _OF_FLOAT
+    share = _share(images, out_height, row_macs, workers)
+    axis = _read(_reach(out_width, stride_x, key.taps, dilation_x), window.pad[1][0], width)
+    staged = _reach(share.rows, stride, key.rows, dilation)
+    fields = depthwise_float.Fields(
+        items_per_image=share.items_per_image,
+        rows=share.rows,
+        out_height=out_height,
+        out_width=out_width,
+        height=height,
+        row=width * pixel,
+        left=axis.left * inputs,
+        copied=axis.copied * inputs,
+        right=axis.right * inputs,
+        top=window.pad[0][0],
+        stride=stride,
+        staged=staged,
+        staged_row=axis.whole * pixel,
+        channels=inputs * count,
+        padded_channels=padded,
+        run=out_width // count,
+        pixel=pixel,
+        dilation=dilation,
+        vectors=vectors,
+    )
+    scratch = _lines(staged * axis.whole * pixel + _SLACK)
+    return Plan(key, fields.as_list(), share.items, share.threads, 0, scratch)
 
 
 def pixels_per_vector(isa: InstructionSet, channels: int, width: int) -> int:

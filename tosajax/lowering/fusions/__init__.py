@@ -9,15 +9,19 @@ from collections.abc import Mapping, Sequence
 
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.fusions.additions import Addition, ProductAddition, find_additions, joined
+from tosajax.lowering.fusions.floats import FloatProduct, find_float_products, is_float_product
 from tosajax.lowering.fusions.pattern import nodes_of
 from tosajax.lowering.fusions.pools import Pool, find_pools
 from tosajax.lowering.fusions.products import Product, find_products, is_product
 
-Fusion = Product | ProductAddition | Addition | Pool
+Fusion = Product | ProductAddition | Addition | Pool | FloatProduct
 
 
 def find_fusions(
-    nodes: Sequence[Node], tensors: Mapping[str, Tensor], readers: Mapping[str, Node]
+    nodes: Sequence[Node],
+    tensors: Mapping[str, Tensor],
+    readers: Mapping[str, Node],
+    several: Mapping[str, Sequence[Node]],
 ) -> list[Fusion]:
     """Finds the fusions of a graph, which do not overlap.
 
@@ -26,21 +30,27 @@ def find_fusions(
       tensors: the graph's tensors, by name.
       readers: the only reader of each tensor that has one, by the tensor's name; graph outputs
         are left out.
+      several: the readers of each tensor that has more, likewise.
     """
     products = find_products(nodes, tensors, readers)
     of_sums = joined(find_additions(nodes, tensors, readers), products, tensors, readers)
     taken = {id(fusion.main) for fusion in of_sums if isinstance(fusion, ProductAddition)}
     alone = [fusion for fusion in products if id(fusion.main) not in taken]
-    return [*of_sums, *alone, *find_pools(nodes, tensors, readers)]
+    floats = find_float_products(nodes, tensors, readers, several)
+    return [*of_sums, *alone, *find_pools(nodes, tensors, readers), *floats]
 
 
 def has_kernels(graph: Graph) -> bool:
     """Whether native kernels can compute products or pools of a graph."""
     return any(
         find_pools(part.nodes, part.tensors, {})
-        or any(is_product(n, part.tensors) for n in part.nodes)
+        or any(_has_kernel(n, part.tensors) for n in part.nodes)
         for part in graph.walk()
     )
+
+
+def _has_kernel(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    return is_product(node, tensors) or is_float_product(node, tensors)
 
 
 def output_of(fusion: Fusion) -> str:

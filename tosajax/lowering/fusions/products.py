@@ -37,7 +37,7 @@ _MOST_TAPS = 128
 # no sign.
 _MOST_TERMS = {DType.INT8: INT8_CHUNK, DType.INT16: INT8_CHUNK // 2}
 # Operators whose kernels read their input by rows, and may skip rows.
-_PLANAR = "CONV2D", "DEPTHWISE_CONV2D"
+PLANAR = "CONV2D", "DEPTHWISE_CONV2D"
 _RESCALED = DType.INT8, DType.INT16
 
 
@@ -59,7 +59,7 @@ class Product(NamedTuple):
     @property
     def is_planar(self) -> bool:
         """Whether the kernel reads images row by row."""
-        return self.main.op in _PLANAR
+        return self.main.op in PLANAR
 
     def kernel(self, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Prepare:
         """The kernel for an instruction set."""
@@ -106,7 +106,7 @@ def find_products(
         if not is_product(node, tensors):
             continue
         cut = None
-        if node.op in _PLANAR:
+        if node.op in PLANAR:
             cut = needless_slice(node, window_of(node, tensors), slices, tensors, readers)
         fusion = Product(cut, node)
         reader = reader_of(node, readers)

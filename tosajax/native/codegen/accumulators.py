@@ -109,7 +109,7 @@ class VectorAccumulators(Accumulators):
     @staticmethod
     def max_pixels(isa: InstructionSet, vectors: int) -> int:
         # The splatted pixel takes a register, and so does the product of `pmaddwd`.
-        spare = 1 if isa.element_bytes == 1 else 2
+        spare = 2 if isa.element_bytes == 2 else 1
         return min(_MAX_PIXELS, (isa.registers - spare - vectors) // vectors)
 
     @staticmethod
@@ -119,7 +119,8 @@ class VectorAccumulators(Accumulators):
         A dot product of int16 counts twice, as it adds by a second instruction. No step is shorter
         than the latency, since each accumulator waits for its last update.
         """
-        products = tile.pixels * tile.vectors * isa.element_bytes
+        instructions = 2 if isa.element_bytes == 2 else 1
+        products = tile.pixels * tile.vectors * instructions
         return max(products / 2, sum(tile) / 2, _LATENCY) + 0.5
 
     def initialize(self, values: Sequence[Sequence[Value]]) -> None:

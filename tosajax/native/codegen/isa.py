@@ -1,4 +1,4 @@
-"""Instruction sets with integer dot products, and the detection of this processor's.
+"""Instruction sets with integer dot products and products of float32, and their detection.
 
 Words: a lane is one 32-bit accumulator of a vector. A dot-product instruction adds, to each lane,
 the products of `dot_length` inputs and weights. Reduction elements are the pairs of input and
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
+from tosajax.native.codegen import floats
 from tosajax.native.codegen.accumulators import (
     Accumulators,
     PairAccumulators,
@@ -38,7 +39,8 @@ class InstructionSet(NamedTuple):
       features: LLVM features that it needs, all of them; empty for any processor.
       machine: value of `platform.machine()`; None matches all.
       lanes: 32-bit accumulators in a vector.
-      dot_length: reduction elements of a lane in one instruction: 4 of int8, or 2 of int16.
+      dot_length: reduction elements of a lane in one instruction: 4 of int8, 2 of int16, or 1 of
+        float32.
       registers: vector registers.
       input_offset: added to int8 inputs for instructions that take uint8; 128 or 0.
       is_default: whether programs use it unasked: it was measured, and is faster than XLA's route.
@@ -47,6 +49,8 @@ class InstructionSet(NamedTuple):
       accumulators: how products and convolutions hold their accumulators.
       base: the set for kernels that use vectors only (depthwise); None if it is this one.
       int16: the set for int16 inputs and wide weights; None if it is this one.
+      float32: the set for float32, which multiplies and adds with one rounding; None if it is
+        this one.
       level: LLVM's optimization level, 0 to 3; tests compile emulated sets at 0.
     """
 
@@ -63,6 +67,7 @@ class InstructionSet(NamedTuple):
     accumulators: type[Accumulators] = VectorAccumulators
     base: InstructionSet | None = None
     int16: InstructionSet | None = None
+    float32: InstructionSet | None = None
     level: int = 3
 
     @property
@@ -74,6 +79,16 @@ class InstructionSet(NamedTuple):
     def int16_set(self) -> InstructionSet:
         """The set that multiplies 16 bits by 16 bits."""
         return self.int16 or self
+
+    @property
+    def float32_set(self) -> InstructionSet:
+        """The set that multiplies float32."""
+        return self.vector_set.float32 or self
+
+    @property
+    def is_float(self) -> bool:
+        """Whether lanes are float32."""
+        return self.dot_length == 1
 
     @property
     def depth(self) -> int:
@@ -102,7 +117,7 @@ class InstructionSet(NamedTuple):
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of an input or a weight as an instruction reads it: 1 or 2."""
+        """Bytes of an input or a weight as an instruction reads it: 1, 2 or 4."""
         return 4 // self.dot_length
 
 
@@ -139,45 +154,70 @@ def _portable_step(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Val
     return sums + low + (x >> 16) * (weight >> 16)
 
 
+def _fused_multiply_add(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
+    """float32 x float32, one product in a lane; vectors of the same bits as i32."""
+    operands = (floats.of_bits(operand) for operand in (x, weight, sums))
+    return floats.to_bits(floats.multiply_add(code, *operands))
+
+
+def _with_float32(isa: InstructionSet) -> InstructionSet:
+    """A set, and its set for float32: the same vectors."""
+    float32 = isa._replace(
+        name=f"{isa.name}-float32",
+        dot_length=1,
+        input_offset=0,
+        step=_fused_multiply_add,
+        int16=None,
+    )
+    return isa._replace(float32=float32)
+
+
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 _VNNI = (*_AVX512, "avx512vnni")
 _AMX = (*_VNNI, "amx-tile", "amx-int8")
-_AVX_VNNI = ("avx2", "avxvnni")
+_AVX2 = ("avx2", "fma")
+_AVX_VNNI = (*_AVX2, "avxvnni")
 _I8MM = ("dotprod", "i8mm")
-PORTABLE = InstructionSet(
-    "portable",
-    features=(),
-    machine=None,
-    lanes=4,
-    dot_length=2,
-    registers=16,
-    input_offset=0,
-    is_default=False,
-    step=_portable_step,
+PORTABLE = _with_float32(
+    InstructionSet(
+        "portable",
+        features=(),
+        machine=None,
+        lanes=4,
+        dot_length=2,
+        registers=16,
+        input_offset=0,
+        is_default=False,
+        step=_portable_step,
+    )
 )
-_AVX512_SET = InstructionSet(
-    "avx512",
-    _AVX512,
-    machine="x86_64",
-    lanes=16,
-    dot_length=2,
-    registers=32,
-    input_offset=0,
-    is_default=True,
-    step=_pmaddwd("llvm.x86.avx512.pmaddw.d.512", 512),
-    pack=x86_pack("llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packsswb.512"),
+_AVX512_SET = _with_float32(
+    InstructionSet(
+        "avx512",
+        _AVX512,
+        machine="x86_64",
+        lanes=16,
+        dot_length=2,
+        registers=32,
+        input_offset=0,
+        is_default=True,
+        step=_pmaddwd("llvm.x86.avx512.pmaddw.d.512", 512),
+        pack=x86_pack("llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packsswb.512"),
+    )
 )
-_AVX2_SET = InstructionSet(
-    "avx2",
-    ("avx2",),
-    machine="x86_64",
-    lanes=8,
-    dot_length=2,
-    registers=16,
-    input_offset=0,
-    is_default=True,
-    step=_pmaddwd("llvm.x86.avx2.pmadd.wd", 256),
-    pack=x86_pack("llvm.x86.avx2.packssdw", "llvm.x86.avx2.packsswb"),
+_AVX2_SET = _with_float32(
+    InstructionSet(
+        "avx2",
+        _AVX2,
+        machine="x86_64",
+        lanes=8,
+        dot_length=2,
+        registers=16,
+        input_offset=0,
+        is_default=True,
+        step=_pmaddwd("llvm.x86.avx2.pmadd.wd", 256),
+        pack=x86_pack("llvm.x86.avx2.packssdw", "llvm.x86.avx2.packsswb"),
+    )
 )
 _VNNI_SET = _AVX512_SET._replace(
     name="avx512-vnni",
@@ -203,17 +243,19 @@ _AMX_SET = _VNNI_SET._replace(
     accumulators=TileAccumulators,
     base=_VNNI_SET,
 )
-_DOTPROD_SET = InstructionSet(
-    "dotprod",
-    ("dotprod",),
-    machine="aarch64",
-    lanes=4,
-    dot_length=4,
-    registers=32,
-    input_offset=0,
-    is_default=False,
-    step=_sdot,
-    int16=PORTABLE,
+_DOTPROD_SET = _with_float32(
+    InstructionSet(
+        "dotprod",
+        ("dotprod",),
+        machine="aarch64",
+        lanes=4,
+        dot_length=4,
+        registers=32,
+        input_offset=0,
+        is_default=False,
+        step=_sdot,
+        int16=PORTABLE,
+    )
 )
 _I8MM_SET = _DOTPROD_SET._replace(
     name="i8mm", features=_I8MM, accumulators=PairAccumulators, base=_DOTPROD_SET

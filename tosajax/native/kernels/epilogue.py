@@ -1,8 +1,11 @@
-"""Epilogue: requantize accumulators per channel, clamp and store; or store them as int32/int64.
+"""Epilogue: requantize accumulators per channel, clamp and store; or store them as they are.
 
 Accumulators of int8 inputs are int32; accumulators of int16 inputs are int48, as
 `requantize.EvenOdd`. A fused addition may follow, which adds other int8 values to the results
 before they are stored.
+
+Accumulators of float32 are kept as their bits. Other values may be added to them, and CLAMP or a
+slope of negative values may follow.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tosajax.native.codegen import requantize
+from tosajax.native.codegen import floats, requantize
 from tosajax.native.codegen.builder import IRBuilder, Value, power_of_two_runs, vector
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.narrowing import Narrowing
@@ -21,10 +24,12 @@ from tosajax.native.codegen.requantize import EvenOdd, ScaleTable
 from tosajax.native.kernels.fused_add import AddKey, AddWriter
 
 # Rows of the operand "channels", int32, [rows, channels]; the bias of int48 accumulators has a row
-# for its lower 32 bits and one for its upper 32 bits. Multipliers and shifts follow.
+# for its lower 32 bits and one for its upper 32 bits. Multipliers and shifts follow. float32 has
+# bits of the bias, and of the slope of negative values.
 BIAS, BIAS_HIGH = range(2)
+SLOPE = BIAS + 1
 # Elements of the operand "limits", int32: the value of padding, the zero point of the output, and
-# the bounds of results.
+# the bounds of results; as bits of float32, if these are.
 FILL, ZERO_POINT, LEAST, LARGEST = range(4)
 
 
@@ -45,6 +50,25 @@ class FusedAdd(NamedTuple):
         return f"{'right' if self.is_right else 'left'}_of_{self.add.name}"
 
 
+class FloatEpilogue(NamedTuple):
+    """What follows sums of float32.
+
+    Args:
+      adds: whether other values are added to them.
+      activation: what follows: "clamp", "slope" of negative values, or "" for nothing.
+    """
+
+    adds: bool = False
+    activation: str = ""
+
+    @property
+    def name(self) -> str:
+        """Part of a kernel's name."""
+        return "_".join(
+            ["float32", *["added"] * self.adds, *[self.activation] * bool(self.activation)]
+        )
+
+
 class EpilogueKey(NamedTuple):
     """The specialization of an epilogue: all that its machine code depends on.
 
@@ -56,6 +80,7 @@ class EpilogueKey(NamedTuple):
       is_int16: whether inputs are int16, and accumulators int48.
       out: IR type of results: "i8" or "i16"; without RESCALE "i32" or "i64".
       fused_add: addition that follows RESCALE, or None.
+      floats: what follows sums of float32, whose bits are stored as "i32"; None for integers.
     """
 
     isa: InstructionSet
@@ -65,10 +90,13 @@ class EpilogueKey(NamedTuple):
     is_int16: bool = False
     out: str = "i32"
     fused_add: FusedAdd | None = None
+    floats: FloatEpilogue | None = None
 
     @property
     def name(self) -> str:
         """Part of a kernel's name."""
+        if self.floats is not None:
+            return f"{self.floats.name}_{self.last_channels}"
         end = {None: "sums", False: "rescaled", True: "rescaled_twice"}[self.double_round]
         ways = ["upper"] * self.upper_only + ["wide"] * self.is_int16
         then = [] if self.fused_add is None else [self.fused_add.name]
@@ -82,7 +110,26 @@ class EpilogueKey(NamedTuple):
     @property
     def dtype(self) -> Any:
         """NumPy dtype of the output."""
+        if self.floats is not None:
+            return np.dtype(np.float32)
         return np.dtype(f"int{self.out[1:]}")
+
+    @property
+    def element(self) -> str:
+        """IR type of an element of the input."""
+        return f"i{8 * self.input_bytes}"
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of an element of the input."""
+        if self.floats is not None:
+            return 4
+        return 2 if self.is_int16 else 1
+
+    @property
+    def has_other(self) -> bool:
+        """Whether other values are added to the results."""
+        return self.fused_add is not None or (self.floats is not None and self.floats.adds)
 
     @property
     def result_bytes(self) -> int:
@@ -165,12 +212,19 @@ class EpilogueWriter:
       key: the specialization.
       operands: addresses that the epilogue reads and writes.
       channels: channels of the output, i64.
+      padded_channels: channels of the operand "channels", i64.
     """
 
     def __init__(
-        self, code: IRBuilder, key: EpilogueKey, operands: EpilogueOperands, channels: Value
+        self,
+        code: IRBuilder,
+        key: EpilogueKey,
+        operands: EpilogueOperands,
+        channels: Value,
+        padded_channels: Value,
     ) -> None:
         self.code, self.key, self.operands, self.channels = code, key, operands, channels
+        self.padded_channels = padded_channels
         self.addition = operands.add_writer(code, key)
         bounds = (code.load("i32", operands.limits, 4 * i) for i in (ZERO_POINT, LEAST, LARGEST))
         self.narrowing = Narrowing(key.isa.pack, *bounds, wraps=not key.upper_only)
@@ -215,6 +269,9 @@ class EpilogueWriter:
     ) -> tuple[list[Value], Narrowing]:
         """Rescaled vectors of the tile, in store order, and the narrowing to apply."""
         flat = [values for by_vector in sums for values in by_vector]
+        if self.key.floats is not None:
+            bits = list(map(_in_lane_order, flat))
+            return self._floats(bits, first_vector, len(sums[0]), places), self.narrowing
         if self.key.double_round is None:
             return list(map(_in_lane_order, flat)), self.narrowing
         indices = [first_vector + v for v in range(len(sums[0]))] * len(sums)
@@ -225,6 +282,37 @@ class EpilogueWriter:
         is_right = self.key.fused_add.is_right
         totals = self.addition.rescaled_sums(results, self._addends(places), is_right=is_right)
         return totals, self.addition.narrowing
+
+    def _floats(
+        self,
+        sums: Sequence[Value],
+        first_vector: Value,
+        vectors: int,
+        places: Sequence[_ResultVector],
+    ) -> list[Value]:
+        """The results of sums of float32, both as bits."""
+        code, floats_key = self.code, self.key.floats
+        assert floats_key is not None
+        values = [floats.of_bits(each) for each in sums]
+        if floats_key.adds:
+            others = map(floats.of_bits, self._addends(places))
+            values = [floats.add(code, *pair) for pair in zip(values, others, strict=True)]
+        if floats_key.activation == "clamp":
+            bounds = self.narrowing.least, self.narrowing.largest
+            least, largest = (floats.of_bits(bound.splat(self.key.lanes)) for bound in bounds)
+            values = [floats.clamp(code, each, least, largest) for each in values]
+        elif floats_key.activation == "slope":
+            slopes = [self._slope(first_vector + v) for v in range(vectors)]
+            slopes *= len(values) // vectors
+            pairs = zip(values, slopes, strict=True)
+            values = [floats.scale_negative(code, *pair) for pair in pairs]
+        return [floats.to_bits(each) for each in values]
+
+    def _slope(self, index: Value) -> Value:
+        """The slope of negative values of vector `index` of the channels."""
+        code, lanes = self.code, self.key.lanes
+        row = code.gep(self.operands.channels, self.padded_channels * (4 * SLOPE))
+        return floats.of_bits(code.load(vector("i32", lanes), row, index * (4 * lanes)))
 
     def _channel_counts(self, vectors: int, *, is_last: bool) -> list[int]:
         """The channels of each vector of a pixel."""
@@ -238,11 +326,12 @@ class EpilogueWriter:
         return requantize.apply(self.code, scale, block, sums)
 
     def _addends(self, places: Sequence[_ResultVector]) -> Iterator[Value]:
-        """Vectors of the fused addition's other operand, as int32."""
+        """Vectors of the fused addition's other operand, as int32; or as bits of float32."""
         assert self.operands.other is not None
-        ir_type = vector("i8", self.key.lanes)
+        ir_type = vector(self.key.out, self.key.lanes)
         for place in places:
-            address = self.code.gep(self.operands.other, place.element)
+            offset = place.element * self.key.result_bytes
+            address = self.code.gep(self.operands.other, offset)
             yield self.code.load_first(place.channels, ir_type, address).to_elements("i32")
 
     def _write(self, values: Value, places: Sequence[_ResultVector]) -> None:

@@ -206,6 +206,8 @@ def staging_conversions(
       zero_point: the zero point of int8 inputs, i32; sets that multiply 16 bits subtract it here.
       is_int16: whether inputs are int16.
     """
+    if isa.is_float:
+        return [lambda x: x]
     if isa.element_bytes == 1:
         if not is_int16:
             return [lambda x: x ^ isa.input_offset]

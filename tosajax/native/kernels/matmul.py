@@ -147,7 +147,9 @@ class _Item:
         self.corrections = code.gep(self.bias, plan["bias"])
         self.copy = code.gep(self.corrections, plan["corrections"])
         self.a_zp, self.b_zp = (code.load("i32", limits, 4 * i) for i in (FILL, B_ZP))
-        self.writer = EpilogueWriter(code, key.epilogue, _addresses(buffers), plan["width"])
+        self.writer = EpilogueWriter(
+            code, key.epilogue, _addresses(buffers), plan["width"], plan["padded_width"]
+        )
         self.vector_type = vector("i32", self.isa.lanes)
         self.ones = code.value(0x01010101, self.vector_type)
         self.xor_mask = None

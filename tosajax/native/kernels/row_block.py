@@ -23,6 +23,7 @@ from tosajax.native.kernels.gemm_tile import StagingConversion
 
 _OPERANDS = ("x", "weights", "channels", "limits", "plan")
 _OPERANDS_WITH_ADD = ("x", "other", "weights", "channels", "limits", "scales", "plan")
+_OPERANDS_WITH_FLOATS = ("x", "other", "weights", "channels", "limits", "plan")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,9 @@ class RowFields(Fields):
 
 
 def _operands(epilogue: EpilogueKey) -> Sequence[str]:
-    return _OPERANDS if epilogue.fused_add is None else _OPERANDS_WITH_ADD
+    if epilogue.fused_add is not None:
+        return _OPERANDS_WITH_ADD
+    return _OPERANDS_WITH_FLOATS if epilogue.has_other else _OPERANDS
 
 
 class RowBlock:
@@ -77,8 +80,9 @@ class RowBlock:
         # The last item ends with the image, and may compute rows of the item before it again.
         self.first = (part * plan["rows"]).smin(plan["out_height"] - plan["rows"])
         self.padding = code.load("i32", self.operand("limits"), 4 * FILL)
-        self.element = "i16" if epilogue.is_int16 else "i8"
-        self.writer = EpilogueWriter(code, epilogue, self.addresses, plan["channels"])
+        self.element = epilogue.element
+        counts = plan["channels"], plan["padded_channels"]
+        self.writer = EpilogueWriter(code, epilogue, self.addresses, *counts)
 
     def operand(self, name: str) -> Value:
         """The address of an operand."""
@@ -87,7 +91,8 @@ class RowBlock:
     @property
     def addresses(self) -> EpilogueOperands:
         """The addresses that the epilogue reads and writes."""
-        names = ["channels", "limits"] + ["other", "scales"] * (self.epilogue.fused_add is not None)
+        names = ["channels", "limits"] + ["other"] * self.epilogue.has_other
+        names += ["scales"] * (self.epilogue.fused_add is not None)
         return EpilogueOperands(self.buffers.out, self.buffers.table, *map(self.operand, names))
 
     @property

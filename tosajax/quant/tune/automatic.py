@@ -232,9 +232,7 @@ class _Search:
             for name, make in self._same_functions():
                 self._try(name, functools.partial(self._with_values, make))
         if self.budget.wide_macs > 0:
-            # Outputs are wide for the sake of small elements, which hardly count as noise.
-            kept = functools.partial(self._is_no_worse, slack=GAIN)
-            is_lifted = self._try("INT16", self._lifted, is_kept=kept)
+            is_lifted = self._try("INT16", self._lifted, is_kept=self._is_worth_lifting)
             if is_lifted:
                 self.first.model.programs.clear()
             if is_lifted and not is_rounded:
@@ -338,6 +336,13 @@ class _Search:
         before, after = (self._noise_of_weights(each) for each in (best, candidate))
         whole = [(each.noise, each.held_back) for each in (candidate, best)]
         return lowers_noise(before, after) and not lowers_noise(*whole)
+
+    def _is_worth_lifting(self, candidate: _Candidate) -> bool:
+        """Whether tensors are lifted, and the noise has not grown.
+
+        Outputs are wide for the sake of small elements, which hardly count as noise.
+        """
+        return bool(candidate.lifts.lifted) and self._is_no_worse(candidate, slack=GAIN)
 
     def _is_no_worse(self, candidate: _Candidate, slack: float = 0.0) -> bool:
         """Whether its score is higher than that of the best one, or its noise no larger.

@@ -1,0 +1,179 @@
+"""What native kernels of float32 compute together, and what they leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from native_graphs import whys
+
+import tosajax
+from tosajax import Graph, Tensor
+from tosajax.builder import Builder
+from tosajax.dtypes import DType
+from tosajax.spec import NanMode
+
+pytest.importorskip("llvmlite")
+
+pytestmark = pytest.mark.usefixtures("quick", "native_kernels")
+RNG = np.random.default_rng(5)
+IMAGES = RNG.normal(0, 1, (3, 8, 8, 6)).astype(np.float32)
+Write = Callable[[Builder, Tensor], Any]
+
+
+def graph_of(write: Write) -> Graph:
+    b = Builder()
+    results = write(b, b.input("x", DType.FP32, (1, 8, 8, 6)))
+    return b.graph(results if isinstance(results, list) else [results])
+
+
+def number(b: Builder, values: Any, dtype: DType = DType.FP32) -> Tensor:
+    return b.const(np.asarray(values), dtype)
+
+
+def convolved(
+    b: Builder, x: Tensor, op: str = "CONV2D", *, stride: int = 1, first: float = 1.0
+) -> Tensor:
+    """A convolution of 6 channels to 6, whose first weight is `first`."""
+    weight = RNG.normal(0, 1, (3, 3, 6, 1) if op[0] == "D" else (6, 3, 3, 6))
+    weight.flat[0] = first
+    zero = number(b, [0.0])
+    return b.op(
+        op, x, number(b, weight.astype(np.float32)), number(b, RNG.normal(0, 1, 6)), zero, zero,
+        pad=(1, 1, 1, 1) if stride == 1 else (1, 0, 1, 0), stride=(stride, stride),
+        dilation=(1, 1), acc_type=DType.FP32,
+    )  # fmt: skip
+
+
+def clamped(b: Builder, x: Tensor, nan_mode: NanMode = NanMode.PROPAGATE) -> Tensor:
+    return b.op("CLAMP", x, min_val=-0.5, max_val=6.0, nan_mode=nan_mode)
+
+
+def sloped(
+    b: Builder, x: Tensor, *, least: float = 0.0, swapped: bool = False, shape: tuple = (1, 1, 1, 6)
+) -> Tensor:
+    """PReLU, as converters write it."""
+    slope, shift = number(b, RNG.normal(0, 1, shape)), number(b, [0], DType.INT8)
+    is_kept = b.op("GREATER_EQUAL", x, number(b, np.full((1, 1, 1, 1), least)))
+    scaled = b.op("MUL", *((slope, x) if swapped else (x, slope)), shift)
+    return b.op("SELECT", is_kept, x, scaled)
+
+
+def multiplied(b: Builder, x: Tensor, *, count: int = 1, is_left: bool = False) -> Tensor:
+    rows = b.op("RESHAPE", x, b.const_shape([count, 64 // count, 6]))
+    shape = (count, 7, 64) if is_left else (count, 6, 7)
+    matrix, zero = number(b, RNG.normal(0, 1, shape)), number(b, [0.0])
+    return b.op("MATMUL", *((matrix, rows) if is_left else (rows, matrix)), zero, zero)
+
+
+SLOPE = "GREATER_EQUAL, MUL, SELECT"
+TOGETHER: dict[str, tuple[Write, list[str]]] = {
+    "sums": (convolved, ["CONV2D"]),
+    "clamped": (lambda b, x: clamped(b, convolved(b, x)), ["CONV2D, CLAMP"]),
+    "clamped, NaN ignored": (
+        lambda b, x: clamped(b, convolved(b, x), NanMode.IGNORE),
+        ["CONV2D"],
+    ),
+    "a slope": (lambda b, x: sloped(b, convolved(b, x)), [f"CONV2D, {SLOPE}"]),
+    "a slope on the left": (
+        lambda b, x: sloped(b, convolved(b, x), swapped=True),
+        [f"CONV2D, {SLOPE}"],
+    ),
+    "one slope": (
+        lambda b, x: sloped(b, convolved(b, x), shape=(1, 1, 1, 1)),
+        [f"CONV2D, {SLOPE}"],
+    ),
+    "a slope for each column": (
+        lambda b, x: sloped(b, convolved(b, x), shape=(1, 1, 8, 1)),
+        ["CONV2D"],
+    ),
+    "a slope of other values": (lambda b, x: sloped(b, convolved(b, x), least=0.5), ["CONV2D"]),
+    "a slope that more reads": (
+        lambda b, x: [y := convolved(b, x), sloped(b, y)],
+        ["CONV2D"],
+    ),
+    "depthwise": (
+        lambda b, x: clamped(b, convolved(b, x, "DEPTHWISE_CONV2D")),
+        ["DEPTHWISE_CONV2D, CLAMP"],
+    ),
+    "a sum": (
+        lambda b, x: clamped(b, b.op("ADD", convolved(b, x), x)),
+        ["CONV2D, ADD, CLAMP"],
+    ),
+    "a sum on the right": (
+        lambda b, x: sloped(b, b.op("ADD", x, convolved(b, x, "DEPTHWISE_CONV2D"))),
+        [f"DEPTHWISE_CONV2D, ADD, {SLOPE}"],
+    ),
+    "a sum with itself": (
+        lambda b, x: b.op("ADD", y := convolved(b, x), y),
+        ["CONV2D"],
+    ),
+    "a sum of fewer": (
+        lambda b, x: b.op("ADD", convolved(b, x), number(b, np.ones((1, 1, 1, 6)))),
+        ["CONV2D"],
+    ),
+    "a sum of two convolutions": (
+        lambda b, x: b.op("ADD", convolved(b, x), convolved(b, x, "DEPTHWISE_CONV2D")),
+        ["CONV2D", "DEPTHWISE_CONV2D, ADD"],
+    ),
+    "one after the other": (
+        lambda b, x: clamped(b, convolved(b, sloped(b, convolved(b, x)), stride=2)),
+        [f"CONV2D, {SLOPE}", "CONV2D, CLAMP"],
+    ),
+    "an infinite weight, which padding must not meet": (
+        lambda b, x: convolved(b, x, first=np.inf),
+        [],
+    ),
+    "products by a constant": (multiplied, ["MATMUL"]),
+    "products by constants": (lambda b, x: multiplied(b, x, count=4), []),
+    "products of a constant": (lambda b, x: multiplied(b, x, is_left=True), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_together(name: str):
+    """Examples of a batch have the bits that they have alone, and are near to XLA's."""
+    write, wanted = TOGETHER[name]
+    graph = graph_of(write)
+    assert whys(graph) == wanted
+    alone = tosajax.compile(graph)
+    by_xla = tosajax.compile(graph, batch=3, native=False)(IMAGES)
+    together = tosajax.compile(graph, batch=3)(IMAGES)
+    for number_, image in enumerate(IMAGES):
+        for y, of_batch, reference in zip(alone(image[None]), together, by_xla, strict=True):
+            own, other = (each.reshape(3, *y.shape)[number_] for each in (of_batch, reference))
+            if wanted:
+                np.testing.assert_array_equal(y, own)
+            np.testing.assert_allclose(y, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_chain_is_one_call():
+    def write(b: Builder, x: Tensor) -> Tensor:
+        y = sloped(b, convolved(b, x, "DEPTHWISE_CONV2D"))
+        return clamped(b, b.op("ADD", convolved(b, y), x))
+
+    graph = graph_of(write)
+    for batch in (None, 3, 40):
+        assert tosajax.compile(graph, batch=batch).hlo().count("custom-call(") == 1
+
+
+def test_other_types_stay():
+    """float16 and bfloat16 add in float32, and round once, by XLA."""
+    for dtype in (DType.FP16, DType.BF16):
+        b = Builder()
+        x, zero = b.input("x", dtype, (1, 4, 4, 3)), number(b, [0.0], dtype)
+        weight, bias = number(b, np.ones((5, 1, 1, 3)), dtype), number(b, [0.0], dtype)
+        y = b.op("CONV2D", x, weight, bias, zero, zero, acc_type=DType.FP32,
+            pad=(0, 0, 0, 0), stride=(1, 1), dilation=(1, 1))  # fmt: skip
+        assert whys(b.graph([y])) == []
+
+
+def test_weights_that_are_inputs_stay():
+    b = Builder()
+    x, weight = b.input("x", DType.FP32, (1, 4, 4, 3)), b.input("w", DType.FP32, (5, 1, 1, 3))
+    zero = number(b, [0.0])
+    y = b.op("CONV2D", x, weight, zero, zero, zero, acc_type=DType.FP32,
+        pad=(0, 0, 0, 0), stride=(1, 1), dilation=(1, 1))  # fmt: skip
+    assert whys(b.graph([y])) == []
