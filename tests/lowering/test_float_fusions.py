@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,32 @@ def clamped(b: Builder, x: Tensor, nan_mode: NanMode = NanMode.PROPAGATE) -> Ten
     return b.op("CLAMP", x, min_val=-0.5, max_val=6.0, nan_mode=nan_mode)
 
 
+def padded(b: Builder, x: Tensor, less: int, *, value: float = 0.0, axis: int = 7) -> Tensor:
+    """The image, with `less` channels made anew."""
+    kept = b.op("SLICE", x, b.const_shape([0] * 4), b.const_shape([1, 8, 8, 6 - less]))
+    return b.op(
+        "PAD", kept, b.const_shape([less * (n == axis) for n in range(8)]), number(b, [value])
+    )
+
+
+def times(b: Builder, x: Tensor, y: Tensor) -> Tensor:
+    return b.op("MUL", x, y, number(b, [0], DType.INT8))
+
+
+def hard_swish(b: Builder, x: Tensor) -> Tensor:
+    """x * clamp(x + 3, 0, 6) / 6."""
+    three, sixth = (number(b, np.full((1, 1, 1, 1), value)) for value in (3.0, 1 / 6))
+    gate = b.op("CLAMP", b.op("ADD", x, three), min_val=0.0, max_val=6.0)
+    return times(b, times(b, gate, x), sixth)
+
+
+def all_operators(b: Builder, y: Tensor, x: Tensor) -> Tensor:
+    one, zero = number(b, np.ones((1, 1, 1, 1))), number(b, [0.0])
+    z = b.op("MAXIMUM", b.op("SUB", x, b.op("ABS", y)), one)
+    z = b.op("SELECT", b.op("GREATER", y, x), b.op("NEGATE", z, zero, zero), z)
+    return b.op("MINIMUM", b.op("RECIPROCAL", b.op("ADD", z, y)), one)
+
+
 def sloped(
     b: Builder, x: Tensor, *, least: float = 0.0, swapped: bool = False, shape: tuple = (1, 1, 1, 6)
 ) -> Tensor:
@@ -89,7 +116,10 @@ TOGETHER: dict[str, tuple[Write, list[str]]] = {
         lambda b, x: sloped(b, convolved(b, x), shape=(1, 1, 8, 1)),
         ["CONV2D"],
     ),
-    "a slope of other values": (lambda b, x: sloped(b, convolved(b, x), least=0.5), ["CONV2D"]),
+    "a slope of larger values": (
+        lambda b, x: sloped(b, convolved(b, x), least=0.5),
+        [f"CONV2D, {SLOPE}"],
+    ),
     "a slope that more reads": (
         lambda b, x: [y := convolved(b, x), sloped(b, y)],
         ["CONV2D"],
@@ -110,9 +140,65 @@ TOGETHER: dict[str, tuple[Write, list[str]]] = {
         lambda b, x: b.op("ADD", y := convolved(b, x), y),
         ["CONV2D"],
     ),
-    "a sum of fewer": (
-        lambda b, x: b.op("ADD", convolved(b, x), number(b, np.ones((1, 1, 1, 6)))),
+    "a sum with channels": (
+        lambda b, x: b.op("ADD", convolved(b, x), number(b, RNG.normal(0, 1, (1, 1, 1, 6)))),
+        ["CONV2D, ADD"],
+    ),
+    "a sum with a row": (
+        lambda b, x: b.op("ADD", convolved(b, x), number(b, RNG.normal(0, 1, (1, 1, 8, 1)))),
         ["CONV2D"],
+    ),
+    "a sum with rows of another image": (
+        lambda b, x: b.op("ADD", convolved(b, x), b.op("REDUCE_MAX", x, axis=1)),
+        ["CONV2D"],
+    ),
+    "a sum with padded channels": (
+        lambda b, x: clamped(b, b.op("ADD", padded(b, x, 4), convolved(b, x))),
+        ["CONV2D, PAD, ADD, CLAMP"],
+    ),
+    "a sum with channels padded by another value": (
+        lambda b, x: b.op("ADD", convolved(b, x), padded(b, x, 4, value=0.5)),
+        ["CONV2D, ADD"],
+    ),
+    "a sum with channels padded before": (
+        lambda b, x: b.op("ADD", convolved(b, x), padded(b, x, 4, axis=6)),
+        ["CONV2D, ADD"],
+    ),
+    "a sum with padded channels that more reads": (
+        lambda b, x: [y := padded(b, x, 4), b.op("ADD", convolved(b, x), y)],
+        ["CONV2D, ADD"],
+    ),
+    "depthwise, and padded channels": (
+        lambda b, x: b.op("ADD", convolved(b, x, "DEPTHWISE_CONV2D"), padded(b, x, 4)),
+        ["DEPTHWISE_CONV2D, ADD"],
+    ),
+    "a gate of itself, as converters write HARD_SWISH": (
+        lambda b, x: hard_swish(b, convolved(b, x)),
+        ["CONV2D, ADD, CLAMP, MUL, MUL"],
+    ),
+    "a gate by SIGMOID": (
+        lambda b, x: times(b, y := convolved(b, x), b.op("SIGMOID", y)),
+        ["CONV2D"],
+    ),
+    "all operators": (
+        lambda b, x: all_operators(b, convolved(b, x), x),
+        ["CONV2D, ABS, SUB, MAXIMUM, GREATER, NEGATE, SELECT, ADD, RECIPROCAL, MINIMUM"],
+    ),
+    "maxima, NaN ignored": (
+        lambda b, x: b.op("MAXIMUM", convolved(b, x), x, nan_mode=NanMode.IGNORE),
+        ["CONV2D"],
+    ),
+    "another shape": (
+        lambda b, x: b.op("ADD", b.op("REDUCE_MAX", convolved(b, x), axis=1), x),
+        ["CONV2D"],
+    ),
+    "a comparison": (
+        lambda b, x: b.op("CAST", b.op("GREATER", convolved(b, x), x), dtype=DType.INT8),
+        ["CONV2D"],
+    ),
+    "more steps than a kernel has": (
+        lambda b, x: functools.reduce(lambda y, _: b.op("ADD", y, x), range(20), convolved(b, x)),
+        [f"CONV2D, {', '.join(['ADD'] * 16)}"],
     ),
     "a sum of two convolutions": (
         lambda b, x: b.op("ADD", convolved(b, x), convolved(b, x, "DEPTHWISE_CONV2D")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ pytest.importorskip("llvmlite")
 from tosajax.native import call
 from tosajax.native.codegen import isa
 from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.kernels.epilogue import FloatEpilogue
 
 pytestmark = pytest.mark.usefixtures("quick")
 CASES = {
@@ -114,6 +116,26 @@ def same_bits(found: np.ndarray, wanted: np.ndarray) -> None:
     np.testing.assert_array_equal(found.view(np.int32), wanted.view(np.int32))
 
 
+def clamp(least: Any, largest: Any) -> call.FloatSteps:
+    key = FloatEpilogue(("scalar", "scalar"), (("CLAMP", (0, 1, 2)),))
+    return call.FloatSteps(key, (least, largest))
+
+
+def slope_of(slope: Any, other: Any = None) -> call.FloatSteps:
+    """A slope of negative values, of the sums or of these and others."""
+    if other is None:
+        steps = ("GREATER_EQUAL", (0, 1)), ("MUL", (2, 0)), ("SELECT", (3, 0, 4))
+        return call.FloatSteps(FloatEpilogue(("scalar", "channel"), steps), (0.0, slope))
+    steps = (
+        ("ADD", (3, 0)),
+        ("GREATER_EQUAL", (4, 1)),
+        ("MUL", (2, 4)),
+        ("SELECT", (5, 4, 6)),
+    )
+    key = FloatEpilogue(("scalar", "channel", "other"), steps)
+    return call.FloatSteps(key, (0.0, slope, other))
+
+
 def sloped(values: np.ndarray, slope: np.ndarray) -> np.ndarray:
     return np.where(values >= 0, values, values * slope)
 
@@ -124,15 +146,35 @@ def sloped(values: np.ndarray, slope: np.ndarray) -> np.ndarray:
 def test_sums_and_what_follows(s: InstructionSet, name: str, at_end: bool):
     """In guarded memory: only buffers are read and written."""
     o, sums = summed(name)
+    added = call.FloatSteps(FloatEpilogue(("other",), (("ADD", (0, 1)),)), (o.other,))
     for steps, wanted in (
         (None, sums),
-        (call.FloatSteps(bounds=(-0.5, 1.25)), np.clip(sums, -0.5, 1.25)),
-        (call.FloatSteps(slope=o.slope), sloped(sums, o.slope)),
-        (call.FloatSteps(o.other), sums + o.other),
-        (call.FloatSteps(o.other, (0.0, 6.0)), np.clip(sums + o.other, 0, 6)),
-        (call.FloatSteps(o.other, slope=o.slope[:1]), sloped(sums + o.other, o.slope[:1])),
+        (added, sums + o.other),
+        (clamp(-0.5, 1.25), np.clip(sums, -0.5, 1.25)),
+        (slope_of(o.slope), sloped(sums, o.slope)),
+        (slope_of(o.slope, o.other), sloped(sums + o.other, o.slope)),
     ):
         same_bits(native_calls.call(o.kernel(s, steps), at_end=at_end), wanted)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize(
+    "name", ["some lanes", "vectors that are left", "a row of a tile and a part"]
+)
+@pytest.mark.parametrize("s", SETS)
+def test_channels_that_are_padded(s: InstructionSet, name: str, at_end: bool):
+    """Of an input with fewer channels no others are read; the rest are zeros."""
+    o, sums = summed(name)
+    channels = o.bias.size
+    key = FloatEpilogue(("padded", "padded"), (("ADD", (0, 1)), ("SUB", (3, 2))))
+    for count in (1, channels // 2, channels - 1, channels):
+        few, more = o.other[..., :count].copy(), o.other[..., 1 : 1 + count // 2].copy()
+        wanted = sums.copy()
+        wanted[..., :count] += few
+        wanted[..., : more.shape[-1]] -= more
+        if more.size:
+            steps = call.FloatSteps(key, (few, more))
+            same_bits(native_calls.call(o.kernel(s, steps), at_end=at_end), wanted + 0)
 
 
 @pytest.mark.parametrize("s", SETS)
@@ -157,9 +199,9 @@ def test_special_values(s: InstructionSet):
     slope = f32([0.25, -2])
     with np.errstate(over="ignore"):
         wanted = sloped(sums, slope)
-    same_bits(native_calls.call(o.kernel(s, call.FloatSteps(slope=slope))), wanted)
+    same_bits(native_calls.call(o.kernel(s, slope_of(slope))), wanted)
     for bounds in ((-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)):
-        found = native_calls.call(o.kernel(s, call.FloatSteps(bounds=bounds)))
+        found = native_calls.call(o.kernel(s, clamp(*bounds)))
         least, largest = f32(bounds)
         wanted = np.where(sums < least, least, np.where(sums > largest, largest, sums))
         same_bits(found, wanted)
@@ -175,7 +217,7 @@ def test_a_program_with_all_operands_traced(s: InstructionSet, name: str):
     def run(x, weight, bias, other, slope):
         operands = call.Operands(x, weight, bias, np.zeros(1, np.float32))
         make = call.convolve_depthwise if o.case.depthwise else call.convolve
-        return call.run(make(s, operands, o.case.window, call.FloatSteps(other, slope=slope)))
+        return call.run(make(s, operands, o.case.window, slope_of(slope, other)))
 
     given = tuple(map(jnp.asarray, (o.x, o.weight, o.bias, o.other, o.slope)))
     same_bits(np.asarray(jax.jit(run)(*given)), wanted)
@@ -193,7 +235,7 @@ def test_traced_bounds():
     o, sums = summed("some lanes")
 
     def run(least, largest):
-        return call.run(o.kernel(s, call.FloatSteps(bounds=(least, largest))))
+        return call.run(o.kernel(s, clamp(least, largest)))
 
     found = jax.jit(run)(jnp.float32(-1), jnp.float32(0.5))
     same_bits(np.asarray(found), np.clip(sums, -1, 0.5))

@@ -39,7 +39,7 @@ def _continues(chain: Sequence[Part], part: Part, tensors: Mapping[str, Tensor])
     if isinstance(part, Node):
         return part.op == "RESHAPE" and part.inputs[0] in computed
     # Weights and scales are prepared before the call, so its kernels must not compute them.
-    others = {name for node in nodes_of(part) for name in node.inputs[_images(node) :]}
+    others = {name for node in nodes_of(part) for name in node.inputs} - {*_images(part, tensors)}
     return _batch_size(part, tensors) == images and computed.isdisjoint(others)
 
 
@@ -49,17 +49,18 @@ def _batch_size(part: Part, tensors: Mapping[str, Tensor]) -> int | None:
         return None
     if isinstance(part, Product | FloatProduct) and not part.is_planar:
         return None
-    nodes = nodes_of(part)
-    inside = {name for node in nodes for name in node.outputs}
-    names = [name for node in nodes for name in node.inputs[: _images(node)] if name not in inside]
-    shapes = (tensors[name].shape for name in (*names, output_of(part)))
+    shapes = (tensors[name].shape for name in (*_images(part, tensors), output_of(part)))
     counts = {shape[0] if shape else None for shape in shapes}
     return counts.pop() if len(counts) == 1 else None
 
 
-def _images(node: Node) -> int:
-    """How many inputs of a fusion's node are images or tensors inside; they come first."""
-    return {"ADD": 2, "SUB": 2, "MUL": 0}.get(node.op, 1)  # MUL is by a constant.
+def _images(fusion: Fusion, tensors: Mapping[str, Tensor]) -> list[str]:
+    """The inputs of a fusion that have a dimension of images."""
+    if isinstance(fusion, FloatProduct):
+        return fusion.images(tensors)
+    nodes = nodes_of(fusion)
+    inside = {name for node in nodes for name in node.outputs}
+    return [name for node in nodes for name in node.inputs[:1] if name not in inside]
 
 
 def outputs_of(part: Part) -> Sequence[str]:

@@ -31,7 +31,16 @@ from tosajax.native.kernels import (
     matmul,
     pool,
 )
-from tosajax.native.kernels.epilogue import EpilogueKey, FloatEpilogue, FusedAdd
+from tosajax.native.kernels.epilogue import (
+    CHANNEL,
+    LARGEST,
+    OTHER,
+    PADDED,
+    SCALAR,
+    EpilogueKey,
+    FloatEpilogue,
+    FusedAdd,
+)
 from tosajax.native.kernels.fused_add import AddKey
 from tosajax.native.tiling import Cut, Plan
 from tosajax.ops._window import Window
@@ -129,26 +138,20 @@ class Adding(NamedTuple):
 
 
 class FloatSteps(NamedTuple):
-    """What follows sums of float32, in this order; all may be traced.
+    """Elementwise operators that follow sums of float32; all but `key` may be traced.
 
     Args:
-      other: values that are added to them, of their shape, or None.
-      bounds: the bounds of CLAMP, or None.
-      slope: what values that are not at least 0 are multiplied by, [1] or [OC], or None; not with
-        bounds.
+      key: the operators, and the kinds of their operands.
+      operands: the operands: values of the results' shape, or of fewer channels; [OC]; or [1].
     """
 
-    other: Array | None = None
-    bounds: tuple[Any, Any] | None = None
-    slope: Array | None = None
+    key: FloatEpilogue = FloatEpilogue()
+    operands: tuple[Any, ...] = ()
 
-    @property
-    def key(self) -> FloatEpilogue:
-        """The specialization."""
-        activation = (
-            "clamp" if self.bounds is not None else "slope" if self.slope is not None else ""
-        )
-        return FloatEpilogue(self.other is not None, activation)
+    def of_kinds(self, *kinds: str) -> list[Any]:
+        """The operands of some kinds."""
+        pairs = zip(self.key.operands, self.operands, strict=True)
+        return [operand for kind, operand in pairs if kind in kinds]
 
 
 def convolve(
@@ -378,8 +381,8 @@ def _set_of(isa: InstructionSet, o: Operands) -> InstructionSet:
 
 def _inputs(o: Operands, epilogue: Epilogue | FloatSteps | None) -> tuple[Array, ...]:
     """The inputs, whose examples `vmap` joins."""
-    if isinstance(epilogue, FloatSteps) and epilogue.other is not None:
-        return o.x, epilogue.other
+    if isinstance(epilogue, FloatSteps):
+        return o.x, *epilogue.of_kinds(OTHER, PADDED)
     return (o.x,)
 
 
@@ -496,14 +499,16 @@ def _float_operands(
     key: EpilogueKey, count: int, bias: Array, steps: FloatSteps
 ) -> tuple[Array, Array]:
     """The operands "channels" and "limits" of a convolution of float32: bits of float32."""
-    rows = [bias] if steps.slope is None else [bias, steps.slope]
-    bounds = (0.0, 0.0) if steps.bounds is None else steps.bounds
-    limits = [_bits(bound).reshape(1) for bound in bounds]
-    xp = _array_module(*limits)
-    zeros = np.zeros(2, np.int32)  # the value of padding, and an unused one
-    return _channels(key, count, [_bits(row) for row in rows], None), xp.concatenate(
-        [zeros, *limits]
-    )
+    rows = [_bits(row) for row in (bias, *steps.of_kinds(CHANNEL))]
+    numbers: list[Any] = [np.zeros(1, np.int32)]  # the value of padding
+    for kind, operand in zip(steps.key.operands, steps.operands, strict=True):
+        if kind == PADDED:
+            numbers.append(np.full(1, operand.shape[-1], np.int32))
+        elif kind == SCALAR:
+            numbers.append(_bits(operand).reshape(1))
+    # Epilogues of integers read as many.
+    numbers += [np.zeros(1, np.int32)] * (LARGEST + 1 - len(numbers))
+    return _channels(key, count, rows, None), _array_module(*numbers).concatenate(numbers)
 
 
 def _bits(values: Any) -> Array:

@@ -1,9 +1,9 @@
-"""Convolutions and MATMULs of float32, fused with the ADD and the activation that follow."""
+"""Convolutions and MATMULs of float32, fused with the elementwise operators that follow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fusions.pattern import Prepare, Reader, inputs_of, reader_of
+from tosajax.lowering.fusions.pattern import Prepare, Reader, inputs_of
 from tosajax.lowering.fusions.products import PLANAR, window_of
 from tosajax.lowering.fusions.slices import needless_slice, slices_of
 from tosajax.ops import _window
@@ -21,42 +21,68 @@ if TYPE_CHECKING:
     from tosajax.native.call import FloatSteps, KernelCall, Operands
     from tosajax.native.codegen.isa import InstructionSet
 
+# The operators of steps, and how many of their first inputs they read; see `codegen.floats`.
+_STEPS = {
+    "ABS": 1,
+    "ADD": 2,
+    "CLAMP": 1,
+    "GREATER": 2,
+    "GREATER_EQUAL": 2,
+    "MAXIMUM": 2,
+    "MINIMUM": 2,
+    "MUL": 2,
+    "NEGATE": 1,
+    "RECIPROCAL": 1,
+    "SELECT": 3,
+    "SUB": 2,
+}
+_BOUNDS = "min_val", "max_val"
+_MOST_STEPS = 16
 
-class Slope(NamedTuple):
-    """Values, and those that are not at least 0 times a constant, as converters write PReLU.
+
+class _Operand(NamedTuple):
+    """An operand of steps.
 
     Args:
-      is_kept: GREATER_EQUAL of the values and zeros.
-      scaled: MUL of the values and the slopes.
-      select: SELECT of the values or the scaled ones.
+      name: the tensor that steps read.
+      source: the tensor that the kernel reads: the input of its PAD, or the same.
+      kind: see `kernels.epilogue.FloatEpilogue`.
     """
 
-    is_kept: Node
-    scaled: Node
-    select: Node
+    name: str
+    source: str
+    kind: str
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it has a dimension of images."""
+        return self.kind in ("other", "padded")
 
 
 class FloatProduct(NamedTuple):
-    """A product and what follows its sums; no other node reads the tensors between them.
+    """A product and the operators that follow it; no other node reads the tensors between them.
 
     Args:
       cut: a SLICE of the input that the kernel need not compute, if there is one.
       main: a convolution or MATMUL of float32, which names the step.
-      add: the ADD of its sums and other values of their shape, if there is one.
-      clamp: the CLAMP of the results, if there is one.
-      slope: the slope of negative results, if there is one.
+      pads: PADs of channels by zeros, of inputs of steps.
+      steps: elementwise operators, in order.
     """
 
     cut: Node | None
     main: Node
-    add: Node | None = None
-    clamp: Node | None = None
-    slope: Slope | None = None
+    pads: tuple[Node, ...] = ()
+    steps: tuple[Node, ...] = ()
 
     @property
     def is_planar(self) -> bool:
         """Whether the kernel reads images row by row."""
         return self.main.op in PLANAR
+
+    def images(self, tensors: Mapping[str, Tensor]) -> list[str]:
+        """The inputs with a dimension of images: of the product, and of steps."""
+        others = (each.source for each in self._operands(tensors) if each.is_image)
+        return [(self.cut or self.main).inputs[0], *others]
 
     def kernel(self, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Prepare:
         """The kernel for an instruction set."""
@@ -69,31 +95,52 @@ class FloatProduct(NamedTuple):
         convolve = call.convolve_depthwise if is_depthwise else call.convolve
 
         def prepare(reader: Reader) -> KernelCall:
-            return convolve(isa, self._operands(reader), window, self._steps(reader))
+            return convolve(isa, self._read(reader), window, self._read_steps(reader))
 
         return prepare
 
-    def _operands(self, reader: Reader) -> Operands:
+    def _read(self, reader: Reader) -> Operands:
         from tosajax.native.call import Operands
 
         weight, bias, x_zp = reader.operands(self.main, "weight", "bias", "input_zp")
         return Operands(reader.tensor((self.cut or self.main).inputs[0]), weight, bias, x_zp)
 
-    def _steps(self, reader: Reader) -> FloatSteps:
-        from tosajax.native.call import FloatSteps
+    def _operands(self, tensors: Mapping[str, Tensor]) -> Iterator[_Operand]:
+        """Yields each operand of the steps once."""
+        inside = {self.main.outputs[0], *(node.outputs[0] for node in self.steps)}
+        padded = {node.outputs[0]: node.inputs[0] for node in self.pads}
+        read = (name for node in self.steps for name in node.inputs[: _STEPS[node.op]])
+        for name in dict.fromkeys(read):
+            if name in padded:
+                yield _Operand(name, padded[name], "padded")
+            elif name not in inside:
+                kind = _kind(tensors[name], tensors[self.main.outputs[0]])
+                yield _Operand(name, name, kind)
 
-        other = bounds = slope = None
-        if self.add is not None:
-            (name,) = (each for each in self.add.inputs if each != self.main.outputs[0])
-            other = reader.tensor(name)
-        if self.clamp is not None:
-            names = "min_val", "max_val"
-            bounds = reader.attribute(self.clamp, names[0]), reader.attribute(self.clamp, names[1])
-        if self.slope is not None:
-            source = self.slope.is_kept.inputs[0]
-            (name,) = (each for each in self.slope.scaled.inputs[:2] if each != source)
-            slope = reader.value(name)
-        return FloatSteps(other, bounds, slope)
+    def _read_steps(self, reader: Reader) -> FloatSteps:
+        """The steps with their operands, while the program is traced."""
+        from tosajax.native.call import FloatSteps
+        from tosajax.native.kernels.epilogue import FloatEpilogue
+
+        numbers, kinds, operands = {self.main.outputs[0]: 0}, list[str](), list[Any]()
+        for each in self._operands(reader.tensors):
+            numbers[each.name] = 1 + len(kinds)
+            kinds.append(each.kind)
+            read = reader.tensor if each.is_image else reader.value
+            operands.append(read(each.source))
+        bounds: dict[str, list[int]] = {}
+        for node in self.steps:
+            if node.op == "CLAMP":
+                bounds[node.outputs[0]] = [1 + len(kinds), 2 + len(kinds)]
+                kinds += ["scalar"] * 2
+                operands += [reader.attribute(node, name) for name in _BOUNDS]
+        steps: list[tuple[str, tuple[int, ...]]] = []
+        for node in self.steps:
+            (output,) = node.outputs
+            read = [numbers[name] for name in node.inputs[: _STEPS[node.op]]]
+            numbers[output] = 1 + len(kinds) + len(steps)
+            steps.append((node.op, (*read, *bounds.get(output, ()))))
+        return FloatSteps(FloatEpilogue(tuple(kinds), tuple(steps)), tuple(operands))
 
 
 def find_float_products(
@@ -103,8 +150,16 @@ def find_float_products(
     several: Mapping[str, Sequence[Node]],
 ) -> list[FloatProduct]:
     """Finds the products of float32 of a graph; see `find_fusions`."""
-    slices, taken, found = slices_of(nodes), set[int](), list[FloatProduct]()
-    # Of two products that feed one ADD, the later one takes it.
+    slices = slices_of(nodes)
+    places = {id(node): place for place, node in enumerate(nodes)}
+    pads = {node.outputs[0]: node for node in nodes if _pads_channels(node, tensors)}
+    taken, found = set[int](), list[FloatProduct]()
+
+    def readers_of(name: str) -> Sequence[Node] | None:
+        """All readers of a tensor; None if it is an output or has others."""
+        return [readers[name]] if name in readers else several.get(name)
+
+    # Of two products that feed one sum, the later one takes it.
     for node in reversed(nodes):
         if not is_float_product(node, tensors):
             continue
@@ -112,7 +167,16 @@ def find_float_products(
         if fusion.is_planar:
             window = window_of(node, tensors)
             cut = needless_slice(node, window, slices, tensors, readers)
-            fusion = _with_steps(fusion._replace(cut=cut), taken, tensors, readers, several)
+            steps = _steps(node, tensors, readers_of, places, taken)
+            taken |= {id(step) for step in steps}
+            own = [
+                pads[name]
+                for step in steps
+                for name in step.inputs
+                # Channels of several pixels may share a vector of a depthwise convolution.
+                if name in pads and readers.get(name) is step and node.op == "CONV2D"
+            ]
+            fusion = FloatProduct(cut, node, tuple(own), steps)
         found.append(fusion)
     return found[::-1]
 
@@ -133,57 +197,71 @@ def is_float_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return is_matrix and bool(np.isfinite(right.values).all())
 
 
-def _with_steps(
-    fusion: FloatProduct,
+def _steps(
+    main: Node,
+    tensors: Mapping[str, Tensor],
+    readers_of: Callable[[str], Sequence[Node] | None],
+    places: Mapping[int, int],
     taken: set[int],
-    tensors: Mapping[str, Tensor],
-    readers: Mapping[str, Node],
-    several: Mapping[str, Sequence[Node]],
-) -> FloatProduct:
-    """A product with what follows it; `taken` has the ADDs that others take, by identity."""
-    last = fusion.main
-    add = reader_of(last, readers)
-    if add is not None and add.op == "ADD" and id(add) not in taken and _is_even(add, tensors):
-        fusion, last = fusion._replace(add=add), add
-        taken.add(id(add))
-    clamp = reader_of(last, readers)
-    if clamp is not None and clamp.op == "CLAMP":
-        is_taken = clamp.attributes["nan_mode"] == NanMode.PROPAGATE
-        return fusion._replace(clamp=clamp) if is_taken else fusion
-    return fusion._replace(slope=_slope_of(last, tensors, readers, several))
+) -> tuple[Node, ...]:
+    """The longest run of elementwise operators behind a product of which only the last is read.
+
+    Args:
+      main: the product.
+      tensors: the graph's tensors, by name.
+      readers_of: all readers of a tensor, or None.
+      places: of nodes in the graph's order, by identity.
+      taken: the nodes that other products take, by identity.
+    """
+    result = tensors[main.outputs[0]]
+    inside, steps, best = {main.outputs[0]}, list[Node](), 0
+    waiting = {id(n): n for n in readers_of(main.outputs[0]) or ()}
+    while waiting and len(steps) < _MOST_STEPS:
+        node = waiting.pop(min(waiting, key=lambda key: places.get(key, -1)))
+        if id(node) in taken or not _is_step(node, inside, result, tensors):
+            break
+        steps.append(node)
+        inside.add(node.outputs[0])
+        following = readers_of(node.outputs[0])
+        if not waiting and tensors[node.outputs[0]].dtype is DType.FP32:
+            best = len(steps)
+        if following is None:
+            break
+        waiting |= {id(n): n for n in following}
+    return tuple(steps[:best])
 
 
-def _is_even(add: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether both operands of an ADD have one shape, and differ."""
-    left, right = (tensors[name].shape for name in add.inputs)
-    return left is not None and left == right and add.inputs[0] != add.inputs[1]
+def _is_step(node: Node, inside: set[str], result: Tensor, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a node is elementwise, reads only what a kernel has, and has the product's shape."""
+    if node.op not in _STEPS or tensors[node.outputs[0]].shape != result.shape:
+        return False
+    if node.attributes.get("nan_mode", NanMode.PROPAGATE) != NanMode.PROPAGATE:
+        return False
+    read = [name for name in node.inputs[: _STEPS[node.op]] if name not in inside]
+    return all(_kind(tensors[name], result) for name in read)
 
 
-def _slope_of(
-    node: Node,
-    tensors: Mapping[str, Tensor],
-    readers: Mapping[str, Node],
-    several: Mapping[str, Sequence[Node]],
-) -> Slope | None:
-    """The slope of a node's negative results, if their only readers are its nodes."""
-    (source,) = node.outputs
-    by_op = {reader.op: reader for reader in several.get(source, ())}
-    if by_op.keys() != {"GREATER_EQUAL", "MUL", "SELECT"} or len(several[source]) != 3:
-        return None
-    slope = Slope(*(by_op[op] for op in ("GREATER_EQUAL", "MUL", "SELECT")))
-    is_kept, scaled, select = slope
-    wanted = [is_kept.outputs[0], source, scaled.outputs[0]]
-    feeds = readers.get(wanted[0]) is readers.get(wanted[2]) is select
-    if not feeds or [*select.inputs] != wanted or is_kept.inputs[0] != source:
-        return None
-    zeros = tensors[is_kept.inputs[1]].values
-    slopes = [tensors[name].values for name in scaled.inputs[:2] if name != source]
-    if zeros is None or zeros.any() or len(slopes) != 1 or slopes[0] is None:
-        return None
-    channels = (tensors[source].shape or ())[-1:]
-    of_channel = slopes[0].size in (1, *channels) and slopes[0].shape[-1:] in ((1,), channels)
-    same = tensors[select.outputs[0]].shape == tensors[source].shape
-    return slope if of_channel and same else None
+def _kind(tensor: Tensor, result: Tensor) -> str:
+    """The kind of an operand of steps; "" if a kernel cannot read it."""
+    if tensor.dtype is not DType.FP32 or not result.shape:
+        return ""
+    if tensor.values is not None:
+        if tensor.values.size == 1:
+            return "scalar"
+        channels = result.shape[-1]
+        if tensor.values.size == channels == tensor.values.shape[-1]:
+            return "channel"
+    return "other" if tensor.shape == result.shape else ""
+
+
+def _pads_channels(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a node only appends channels of zeros to images of float32."""
+    if node.op != "PAD" or tensors[node.outputs[0]].dtype is not DType.FP32:
+        return False
+    padding, value = (tensors[name].values for name in node.inputs[1:3])
+    if padding is None or value is None or value.any() or np.signbit(value).any():
+        return False
+    return padding.size == 8 and not padding.reshape(-1)[:-1].any()
 
 
 def _matmul(fusion: FloatProduct, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Prepare:

@@ -286,6 +286,15 @@ class IRBuilder:
             whole = part if length == element_count(ir_type) else whole.insert(part, begin)
         return whole
 
+    def load_masked(self, ir_type: str, pointer: Value, count: Value) -> Value:
+        """Loads the first `count` elements of a vector, i64; reads no others, which become 0."""
+        lanes = element_count(ir_type)
+        numbers = ", ".join(f"i64 {lane}" for lane in range(lanes))
+        below = Value(self, vector("i64", lanes), f"<{numbers}>") < count.splat(lanes)
+        align, zeros = self.value(_alignment(ir_type), "i32"), self.value(0, ir_type)
+        name = f"llvm.masked.load.v{lanes}{element_type(ir_type)}.p0"
+        return self.call(ir_type, name, pointer, align, below, zeros)
+
     def store(self, value: Value, pointer: Value, *offsets: Value | int) -> None:
         address = self.gep(pointer, *offsets)
         align = _alignment(value.type)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tosajax.native.codegen.builder import IRBuilder, Value, element_count, vector
+from collections.abc import Callable, Mapping
+
+from tosajax.native.codegen.builder import Value, element_count, vector
 
 
 def of_bits(bits: Value) -> Value:
@@ -15,35 +17,65 @@ def to_bits(values: Value) -> Value:
     return values.bitcast(vector("i32", element_count(values.type)))
 
 
-def multiply_add(code: IRBuilder, x: Value, y: Value, total: Value) -> Value:
+def of_integer(number: Value, count: int) -> Value:
+    """A vector of `count` times an i64, as float32."""
+    return number.code.result("float", f"sitofp {number.type} {number.name} to float").splat(count)
+
+
+def multiply_add(x: Value, y: Value, total: Value) -> Value:
     """x * y + total, rounded once."""
-    return code.call(x.type, f"llvm.fma.v{element_count(x.type)}f32", x, y, total)
+    return _intrinsic("fma", x, y, total)
 
 
-def add(code: IRBuilder, x: Value, y: Value) -> Value:
-    return _binary(code, "fadd", x, y)
+def add(x: Value, y: Value) -> Value:
+    return _binary("fadd", x, y)
 
 
-def multiply(code: IRBuilder, x: Value, y: Value) -> Value:
-    return _binary(code, "fmul", x, y)
+def divide(x: Value, y: Value) -> Value:
+    return _binary("fdiv", x, y)
 
 
-def clamp(code: IRBuilder, values: Value, least: Value, largest: Value) -> Value:
+def maximum(x: Value, y: Value) -> Value:
+    """The larger of two values; NaN if one is NaN."""
+    return _intrinsic("maximum", x, y)
+
+
+def _clamp(values: Value, least: Value, largest: Value) -> Value:
     """Values between two bounds; NaN stays NaN."""
-    values = _compare(code, "olt", values, least).select(least, values)
-    return _compare(code, "ogt", values, largest).select(largest, values)
+    values = _compare("olt", values, least).select(least, values)
+    return _compare("ogt", values, largest).select(largest, values)
 
 
-def scale_negative(code: IRBuilder, values: Value, slope: Value) -> Value:
-    """Values, and those that are not at least 0 times a slope."""
-    is_kept = _compare(code, "oge", values, Value(code, values.type, "zeroinitializer"))
-    return is_kept.select(values, multiply(code, values, slope))
+def _intrinsic(name: str, *operands: Value) -> Value:
+    ir_type = operands[0].type
+    return operands[0].code.call(ir_type, f"llvm.{name}.v{element_count(ir_type)}f32", *operands)
 
 
-def _binary(code: IRBuilder, op: str, x: Value, y: Value) -> Value:
-    return code.result(x.type, f"{op} {x.type} {x.name}, {y.name}")
+def _binary(op: str, x: Value, y: Value) -> Value:
+    return x.code.result(x.type, f"{op} {x.type} {x.name}, {y.name}")
 
 
-def _compare(code: IRBuilder, predicate: str, x: Value, y: Value) -> Value:
+def _compare(predicate: str, x: Value, y: Value) -> Value:
     ir_type = vector("i1", element_count(x.type))
-    return code.result(ir_type, f"fcmp {predicate} {x.type} {x.name}, {y.name}")
+    return x.code.result(ir_type, f"fcmp {predicate} {x.type} {x.name}, {y.name}")
+
+
+def _ones(x: Value) -> Value:
+    return Value(x.code, x.type, "splat (float 1.0)")
+
+
+# The vectors that elementwise operators of TOSA compute, with NaN mode PROPAGATE.
+ELEMENTWISE: Mapping[str, Callable[..., Value]] = {
+    "ABS": lambda x: _intrinsic("fabs", x),
+    "ADD": add,
+    "CLAMP": _clamp,
+    "GREATER": lambda x, y: _compare("ogt", x, y),
+    "GREATER_EQUAL": lambda x, y: _compare("oge", x, y),
+    "MAXIMUM": maximum,
+    "MINIMUM": lambda x, y: _intrinsic("minimum", x, y),
+    "MUL": lambda x, y: _binary("fmul", x, y),
+    "NEGATE": lambda x: x.code.result(x.type, f"fneg {x.type} {x.name}"),
+    "RECIPROCAL": lambda x: divide(_ones(x), x),
+    "SELECT": lambda condition, x, y: condition.select(x, y),
+    "SUB": lambda x, y: _binary("fsub", x, y),
+}

@@ -156,8 +156,8 @@ def _portable_step(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Val
 
 def _fused_multiply_add(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
     """float32 x float32, one product in a lane; vectors of the same bits as i32."""
-    operands = (floats.of_bits(operand) for operand in (x, weight, sums))
-    return floats.to_bits(floats.multiply_add(code, *operands))
+    del code
+    return floats.to_bits(floats.multiply_add(*map(floats.of_bits, (x, weight, sums))))
 
 
 def _with_float32(isa: InstructionSet) -> InstructionSet:

@@ -4,8 +4,7 @@ Accumulators of int8 inputs are int32; accumulators of int16 inputs are int48, a
 `requantize.EvenOdd`. A fused addition may follow, which adds other int8 values to the results
 before they are stored.
 
-Accumulators of float32 are kept as their bits. Other values may be added to them, and CLAMP or a
-slope of negative values may follow.
+Accumulators of float32 are kept as their bits. Elementwise operators may follow.
 """
 
 from __future__ import annotations
@@ -25,12 +24,14 @@ from tosajax.native.kernels.fused_add import AddKey, AddWriter
 
 # Rows of the operand "channels", int32, [rows, channels]; the bias of int48 accumulators has a row
 # for its lower 32 bits and one for its upper 32 bits. Multipliers and shifts follow. float32 has
-# bits of the bias, and of the slope of negative values.
+# bits of the bias, and of operands of steps.
 BIAS, BIAS_HIGH = range(2)
-SLOPE = BIAS + 1
 # Elements of the operand "limits", int32: the value of padding, the zero point of the output, and
-# the bounds of results; as bits of float32, if these are.
+# the bounds of results. Of float32, the value of padding, then a number for each padded or scalar
+# operand of steps: its channels, or its bits.
 FILL, ZERO_POINT, LEAST, LARGEST = range(4)
+# Kinds of operands of steps.
+OTHER, PADDED, CHANNEL, SCALAR = "other", "padded", "channel", "scalar"
 
 
 class FusedAdd(NamedTuple):
@@ -51,22 +52,29 @@ class FusedAdd(NamedTuple):
 
 
 class FloatEpilogue(NamedTuple):
-    """What follows sums of float32.
+    """Elementwise operators that follow sums of float32.
+
+    Value 0 is the sums. The operands follow, and the result of each step; the last is stored.
 
     Args:
-      adds: whether other values are added to them.
-      activation: what follows: "clamp", "slope" of negative values, or "" for nothing.
+      operands: the kind of each: `OTHER` values of the results' shape; values of so many channels
+        at most, the rest of which are 0 (`PADDED`); one for each `CHANNEL`; or a `SCALAR`.
+      steps: operators of `floats.ELEMENTWISE`, and the numbers of the values that each reads.
     """
 
-    adds: bool = False
-    activation: str = ""
+    operands: tuple[str, ...] = ()
+    steps: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def name(self) -> str:
         """Part of a kernel's name."""
-        return "_".join(
-            ["float32", *["added"] * self.adds, *[self.activation] * bool(self.activation)]
-        )
+        steps = (f"{op.lower()}{'.'.join(map(str, read))}" for op, read in self.steps)
+        return "_".join(["float32", *self.operands, *steps])
+
+    @property
+    def others(self) -> int:
+        """Operands that are inputs of the kernel."""
+        return sum(kind in (OTHER, PADDED) for kind in self.operands)
 
 
 class EpilogueKey(NamedTuple):
@@ -127,9 +135,11 @@ class EpilogueKey(NamedTuple):
         return 2 if self.is_int16 else 1
 
     @property
-    def has_other(self) -> bool:
-        """Whether other values are added to the results."""
-        return self.fused_add is not None or (self.floats is not None and self.floats.adds)
+    def others(self) -> int:
+        """Inputs that the results are combined with."""
+        if self.floats is not None:
+            return self.floats.others
+        return int(self.fused_add is not None)
 
     @property
     def result_bytes(self) -> int:
@@ -171,7 +181,7 @@ class EpilogueOperands(NamedTuple):
       table: tables of scales, filled by the kernel's prologue.
       channels: operand "channels".
       limits: operand "limits".
-      other: other operand of the fused addition, if there is one.
+      others: other operands of the fused addition, or of steps.
       scales: operand "scales" of the fused addition, if there is one.
     """
 
@@ -179,7 +189,7 @@ class EpilogueOperands(NamedTuple):
     table: Value
     channels: Value
     limits: Value
-    other: Value | None = None
+    others: Sequence[Value] = ()
     scales: Value | None = None
 
     def add_writer(self, code: IRBuilder, key: EpilogueKey) -> AddWriter | None:
@@ -248,7 +258,7 @@ class EpilogueWriter:
         code, key, vectors = self.code, self.key, len(sums[0])
         first = pixel * self.channels + first_vector * key.lanes
         places = [
-            _ResultVector(p, first + self.channels * p + v * key.lanes, channels)
+            _ResultVector(p, v, pixel + p, first + self.channels * p + v * key.lanes, channels)
             for p in range(len(sums))
             for v, channels in enumerate(self._channel_counts(vectors, is_last=is_last))
         ]
@@ -271,7 +281,7 @@ class EpilogueWriter:
         flat = [values for by_vector in sums for values in by_vector]
         if self.key.floats is not None:
             bits = list(map(_in_lane_order, flat))
-            return self._floats(bits, first_vector, len(sums[0]), places), self.narrowing
+            return list(self._followed(bits, first_vector, places)), self.narrowing
         if self.key.double_round is None:
             return list(map(_in_lane_order, flat)), self.narrowing
         indices = [first_vector + v for v in range(len(sums[0]))] * len(sums)
@@ -283,36 +293,55 @@ class EpilogueWriter:
         totals = self.addition.rescaled_sums(results, self._addends(places), is_right=is_right)
         return totals, self.addition.narrowing
 
-    def _floats(
-        self,
-        sums: Sequence[Value],
-        first_vector: Value,
-        vectors: int,
-        places: Sequence[_ResultVector],
-    ) -> list[Value]:
-        """The results of sums of float32, both as bits."""
-        code, floats_key = self.code, self.key.floats
+    def _followed(
+        self, sums: Sequence[Value], first_vector: Value, places: Sequence[_ResultVector]
+    ) -> Iterator[Value]:
+        """The results of steps, as bits, for sums of float32 in store order."""
+        floats_key = self.key.floats
         assert floats_key is not None
-        values = [floats.of_bits(each) for each in sums]
-        if floats_key.adds:
-            others = map(floats.of_bits, self._addends(places))
-            values = [floats.add(code, *pair) for pair in zip(values, others, strict=True)]
-        if floats_key.activation == "clamp":
-            bounds = self.narrowing.least, self.narrowing.largest
-            least, largest = (floats.of_bits(bound.splat(self.key.lanes)) for bound in bounds)
-            values = [floats.clamp(code, each, least, largest) for each in values]
-        elif floats_key.activation == "slope":
-            slopes = [self._slope(first_vector + v) for v in range(vectors)]
-            slopes *= len(values) // vectors
-            pairs = zip(values, slopes, strict=True)
-            values = [floats.scale_negative(code, *pair) for pair in pairs]
-        return [floats.to_bits(each) for each in values]
+        for total, place in zip(sums, places, strict=True):
+            values = [floats.of_bits(total), *self._operands(first_vector, place)]
+            for op, read in floats_key.steps:
+                values.append(floats.ELEMENTWISE[op](*(values[number] for number in read)))
+            yield floats.to_bits(values[-1]) if floats_key.steps else total
 
-    def _slope(self, index: Value) -> Value:
-        """The slope of negative values of vector `index` of the channels."""
+    def _operands(self, first_vector: Value, place: _ResultVector) -> Iterator[Value]:
+        """Vectors of the operands of steps, for one vector of results."""
         code, lanes = self.code, self.key.lanes
-        row = code.gep(self.operands.channels, self.padded_channels * (4 * SLOPE))
-        return floats.of_bits(code.load(vector("i32", lanes), row, index * (4 * lanes)))
+        assert self.key.floats is not None
+        others, row, number = iter(self.operands.others), BIAS, FILL
+        for kind in self.key.floats.operands:
+            if kind in (PADDED, SCALAR):
+                number += 1
+                word = code.load("i32", self.operands.limits, 4 * number)
+            if kind == SCALAR:
+                bits = word.splat(lanes)
+            elif kind == CHANNEL:
+                row += 1
+                of_row = code.gep(self.operands.channels, self.padded_channels * (4 * row))
+                index = first_vector + place.vector
+                bits = code.load(vector("i32", lanes), of_row, index * (4 * lanes))
+            elif kind == OTHER:
+                bits = self._of_other(next(others), place)
+            else:
+                bits = self._of_padded(next(others), word.to("i64"), first_vector, place)
+            yield floats.of_bits(bits)
+
+    def _of_other(self, source: Value, place: _ResultVector) -> Value:
+        """A vector of another input of the results' shape, of the results' type."""
+        address = self.code.gep(source, place.element * self.key.result_bytes)
+        return self.code.load_first(place.channels, vector(self.key.out, self.key.lanes), address)
+
+    def _of_padded(
+        self, source: Value, channels: Value, first_vector: Value, place: _ResultVector
+    ) -> Value:
+        """A vector of an input with fewer channels, which are 0 beyond them."""
+        code, lanes = self.code, self.key.lanes
+        channel = (first_vector + place.vector) * lanes
+        left = (channels - channel).smax(0).smin(lanes)
+        # No address beyond the input, also where nothing is read.
+        address = code.gep(source, (place.row * channels + channel.smin(channels)) * 4)
+        return code.load_masked(vector("i32", lanes), address, left)
 
     def _channel_counts(self, vectors: int, *, is_last: bool) -> list[int]:
         """The channels of each vector of a pixel."""
@@ -326,13 +355,10 @@ class EpilogueWriter:
         return requantize.apply(self.code, scale, block, sums)
 
     def _addends(self, places: Sequence[_ResultVector]) -> Iterator[Value]:
-        """Vectors of the fused addition's other operand, as int32; or as bits of float32."""
-        assert self.operands.other is not None
-        ir_type = vector(self.key.out, self.key.lanes)
+        """Vectors of the fused addition's other operand, as int32."""
+        (other,) = self.operands.others
         for place in places:
-            offset = place.element * self.key.result_bytes
-            address = self.code.gep(self.operands.other, offset)
-            yield self.code.load_first(place.channels, ir_type, address).to_elements("i32")
+            yield self._of_other(other, place).to_elements("i32")
 
     def _write(self, values: Value, places: Sequence[_ResultVector]) -> None:
         """Stores one vector, which has the results of `places` side by side, `lanes` for each.
@@ -353,11 +379,15 @@ class _ResultVector(NamedTuple):
 
     Args:
       pixel: index in the tile.
+      vector: index in the tile.
+      row: index of its pixel in the output, i64.
       element: index of its first result in the output, i64.
       channels: results in it; the lanes behind them are not stored.
     """
 
     pixel: int
+    vector: int
+    row: Value
     element: Value
     channels: int
 

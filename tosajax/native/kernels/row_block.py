@@ -21,9 +21,7 @@ from tosajax.native.kernels.epilogue import (
 )
 from tosajax.native.kernels.gemm_tile import StagingConversion
 
-_OPERANDS = ("x", "weights", "channels", "limits", "plan")
-_OPERANDS_WITH_ADD = ("x", "other", "weights", "channels", "limits", "scales", "plan")
-_OPERANDS_WITH_FLOATS = ("x", "other", "weights", "channels", "limits", "plan")
+_OPERANDS = ("weights", "channels", "limits")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,9 +46,9 @@ class RowFields(Fields):
 
 
 def _operands(epilogue: EpilogueKey) -> Sequence[str]:
-    if epilogue.fused_add is not None:
-        return _OPERANDS_WITH_ADD
-    return _OPERANDS_WITH_FLOATS if epilogue.has_other else _OPERANDS
+    others = (f"other {number}" for number in range(epilogue.others))
+    scales = () if epilogue.fused_add is None else ("scales",)
+    return "x", *others, *_OPERANDS, *scales, "plan"
 
 
 class RowBlock:
@@ -91,9 +89,12 @@ class RowBlock:
     @property
     def addresses(self) -> EpilogueOperands:
         """The addresses that the epilogue reads and writes."""
-        names = ["channels", "limits"] + ["other"] * self.epilogue.has_other
-        names += ["scales"] * (self.epilogue.fused_add is not None)
-        return EpilogueOperands(self.buffers.out, self.buffers.table, *map(self.operand, names))
+        channels, limits = map(self.operand, ("channels", "limits"))
+        others = [self.operand(f"other {number}") for number in range(self.epilogue.others)]
+        scales = None if self.epilogue.fused_add is None else self.operand("scales")
+        return EpilogueOperands(
+            self.buffers.out, self.buffers.table, channels, limits, others, scales
+        )
 
     @property
     def out_row(self) -> Value:
