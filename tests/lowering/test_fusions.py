@@ -204,7 +204,11 @@ TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
         lambda b, x: largest(b, b.op("CAST", x, dtype=DType.INT16)),
         ["MAX_POOL2D"],
     ),
-    "maxima of floats": (lambda b, x: largest(b, b.op("CAST", x, dtype=DType.FP32)), []),
+    "maxima of floats": (
+        lambda b, x: largest(b, b.op("CAST", x, dtype=DType.FP32)),
+        ["MAX_POOL2D"],
+    ),
+    "maxima of float16": (lambda b, x: largest(b, b.op("CAST", x, dtype=DType.FP16)), []),
     "maxima of windows that overlap often": (lambda b, x: largest(b, x, 4), []),
     "maxima of few channels": (
         lambda b, x: largest(b, b.op("RESHAPE", x, b.const_shape([1, 16, 8, 3]))),

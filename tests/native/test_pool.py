@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from tosajax.ops._window import Window, window
 pytestmark = pytest.mark.usefixtures("quick")
 SETS = [pytest.param(s, id=s.name) for s in isa.usable()]
 OPERATORS = ["AVG_POOL2D", "MAX_POOL2D"]
-TYPES = [pytest.param(t, id=t.__name__) for t in (np.int8, np.int16)]
+TYPES = [pytest.param(t, id=t.__name__) for t in (np.int8, np.int16, np.float32)]
 
 
 class Case(NamedTuple):
@@ -49,9 +50,9 @@ CASES = {
 
 
 def pooled(op: str, x: np.ndarray, of: Window, zero_points: tuple[int, int]) -> np.ndarray:
-    """The pool by definition, in Python's integers."""
+    """The pool by definition, in Python's integers; or in float32, element by element."""
     n, height, width, channels = x.shape
-    out, ends = np.zeros((n, *of.out(x.shape), channels), x.dtype), np.iinfo(x.dtype)
+    out = np.zeros((n, *of.out(x.shape), channels), x.dtype)
     for row, column in itertools.product(*map(range, out.shape[1:3])):
         y, left = (
             i * stride - low
@@ -59,10 +60,18 @@ def pooled(op: str, x: np.ndarray, of: Window, zero_points: tuple[int, int]) -> 
         )
         rows, columns = range(y, y + of.size[0]), range(left, left + of.size[1])
         inside = [
-            x[:, i, j].astype(object)
+            x[:, i, j]
             for i, j in itertools.product(rows, columns)
             if 0 <= i < height and 0 <= j < width
         ]
+        if x.dtype == np.float32:
+            combine = np.add if op == "AVG_POOL2D" else np.maximum
+            with np.errstate(invalid="ignore", over="ignore"):
+                total = functools.reduce(combine, inside)
+                count = np.float32(len(inside))
+                out[:, row, column] = total / count if op == "AVG_POOL2D" else total
+            continue
+        inside, ends = [each.astype(object) for each in inside], np.iinfo(x.dtype)
         result: Any = np.max(inside, axis=0)
         if op == "AVG_POOL2D":
             count, bits = len(inside), (len(inside) - 1).bit_length()
@@ -74,8 +83,14 @@ def pooled(op: str, x: np.ndarray, of: Window, zero_points: tuple[int, int]) -> 
 
 
 def drawn(case: Case, dtype: type, seed: int) -> np.ndarray:
-    """Random values, and the bounds of the type."""
-    rng, ends = np.random.default_rng(seed), np.iinfo(dtype)
+    """Random values, and the bounds of the type; of float32, NaN, infinities and zeros."""
+    rng = np.random.default_rng(seed)
+    if dtype is np.float32:
+        x = rng.normal(size=case.x) * 2.0 ** rng.integers(-9, 9, case.x)
+        specials = [np.nan, np.inf, -np.inf, 0.0, 1e-30, 3.4e38]
+        x[rng.random(x.shape) < seed % 3 / 20] = specials[seed % len(specials)]
+        return x.astype(np.float32)
+    ends = np.iinfo(dtype)
     x = rng.integers(ends.min, int(ends.max) + 1, case.x)
     for image, end in zip(x, (ends.min, ends.max), strict=False):
         image[rng.random(image.shape) < seed % 3 / 2] = end
@@ -84,7 +99,7 @@ def drawn(case: Case, dtype: type, seed: int) -> np.ndarray:
 
 def zero_points(dtype: type, seed: int) -> tuple[np.ndarray, np.ndarray]:
     pairs = [(0, 0), (-128, -128), (127, 127), (-128, 127), (127, -128), (-3, 5)]
-    pair = pairs[seed % len(pairs)] if dtype is np.int8 else (0, 0)
+    pair = pairs[seed % len(pairs)] if dtype is np.int8 else (0, 0)  # floats have zeros as well
     return np.array(pair[:1], dtype), np.array(pair[1:], dtype)
 
 

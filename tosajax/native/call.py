@@ -347,9 +347,9 @@ def combine(
     Args:
       isa: an instruction set of this processor.
       op: "AVG_POOL2D" or "MAX_POOL2D".
-      x: int8 or int16, [N, H, W, C].
+      x: int8, int16 or float32, [N, H, W, C].
       window: the window of the pool.
-      zero_points: the zero points of the input and the output, [1]; 0 for MAX_POOL2D.
+      zero_points: the zero points of the input and the output, [1]; 0 for MAX_POOL2D and floats.
 
     Returns:
       A kernel whose result is [N, OH, OW, C] of x's type.

@@ -1,4 +1,4 @@
-"""Pools of integers, each of which one native kernel computes."""
+"""Pools, each of which one native kernel computes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tosajax.graph import Node, Tensor
 from tosajax.lowering.fusions.pattern import Prepare, Reader
 from tosajax.lowering.fusions.slices import needless_slice, slices_of
 from tosajax.ops._window import Window, window
+from tosajax.spec import NanMode
 
 if TYPE_CHECKING:
     from tosajax.native.call import KernelCall
     from tosajax.native.codegen.isa import InstructionSet
 
 _OPERATORS = ("AVG_POOL2D", "MAX_POOL2D")
-_TYPES = (DType.INT8, DType.INT16)
+_TYPES = (DType.INT8, DType.INT16, DType.FP32)
 # XLA is faster with fewer channels, which leave vectors partly unused, and if windows overlap more,
 # as it combines long windows in a few steps.
 _FEWEST_CHANNELS = 4
@@ -27,7 +28,7 @@ _MOST_READS = 9  # windows that contain an input element
 
 
 class Pool(NamedTuple):
-    """A pool of integers, with the SLICE of its input.
+    """A pool of integers or float32, with the SLICE of its input.
 
     Args:
       cut: a SLICE of the input that the kernel need not compute, if there is one.
@@ -75,6 +76,9 @@ def _is_faster(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a native kernel can compute a pool and is at least as fast as XLA."""
     source, result = (tensors[name] for name in (node.inputs[0], node.outputs[0]))
     if source.dtype not in _TYPES:
+        return False
+    ignores_nan = node.attributes.get("nan_mode", NanMode.PROPAGATE) != NanMode.PROPAGATE
+    if source.dtype is DType.FP32 and ignores_nan:
         return False
     assert source.shape
     assert result.shape

@@ -1,7 +1,7 @@
-"""Kernels of AVG_POOL2D and MAX_POOL2D of integers ("Tensor Operators", TOSA 1.0.1).
+"""Kernels of AVG_POOL2D and MAX_POOL2D ("Tensor Operators", TOSA 1.0.1).
 
 A work item is some rows of the output. The window of a pixel is reduced for one vector of channels
-at a time, over the elements inside the input.
+at a time, over the elements inside the input: row by row, so that sums of float32 have one order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tosajax.native.codegen import abi
+from tosajax.native.codegen import abi, floats
 from tosajax.native.codegen.abi import Buffers
 from tosajax.native.codegen.builder import IRBuilder, Module, Value, power_of_two_runs, vector
 from tosajax.native.codegen.isa import InstructionSet
@@ -46,7 +46,7 @@ class KernelKey(NamedTuple):
     Args:
       isa: the instruction set.
       op: "AVG_POOL2D" or "MAX_POOL2D".
-      dtype: int8 or int16.
+      dtype: int8, int16 or float32, whose bits are loaded as i32.
       last: channels behind the last whole vector; 0 if there are none.
     """
 
@@ -63,6 +63,10 @@ class KernelKey(NamedTuple):
     @property
     def is_average(self) -> bool:
         return self.op == "AVG_POOL2D"
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype == np.float32
 
     @property
     def lanes(self) -> int:
@@ -115,7 +119,7 @@ class _Item:
         with code.loop(plan["rows"]) as row, code.loop(plan["out_width"]) as column:
             out_row = first + row
             window = self._window(out_row, column)
-            finish = self._average_of(window) if key.is_average else (lambda values: values)
+            finish = self._finish(window)
             out = code.gep(self.out, (out_row * plan["out_width"] + column) * pixel_bytes)
             with code.loop(plan["vectors"]) as number:
                 offset = number * (key.lanes * self.size)
@@ -148,15 +152,40 @@ class _Item:
         code, plan, key = self.code, self.plan, self.key
         ir_type = vector("i32" if key.is_average else self.element, key.lanes)
         slot = code.alloca(ir_type)
-        initial = 0 if key.is_average else np.iinfo(key.dtype).min
+        initial = 0 if key.is_average else self._least
         code.store(code.value(initial, ir_type), slot)
         pitch = plan["channels"] * self.size
         with code.loop(window.height) as y, code.loop(window.width) as x:
             source = code.gep(window.first, (y * plan["width"] + x) * pitch, offset)
             values = code.load_first(count, vector(self.element, key.lanes), source).to(ir_type)
             total = code.load(ir_type, slot)
-            code.store(total + values if key.is_average else total.smax(values), slot)
+            code.store(self._combined(total, values), slot)
         return code.load(ir_type, slot)
+
+    @property
+    def _least(self) -> int:
+        """The value below all others, as an integer of the element's bits."""
+        if self.key.is_float:
+            return int(np.float32(-np.inf).view(np.int32))
+        return int(np.iinfo(self.key.dtype).min)
+
+    def _combined(self, total: Value, values: Value) -> Value:
+        """The sum or the maximum of vectors."""
+        if self.key.is_float:
+            combine = floats.add if self.key.is_average else floats.maximum
+            return floats.to_bits(combine(*map(floats.of_bits, (total, values))))
+        return total + values if self.key.is_average else total.smax(values)
+
+    def _finish(self, window: _Window) -> Callable[[Value], Value]:
+        """What makes results of the sums or maxima over a window."""
+        if not self.key.is_average:
+            return lambda values: values
+        return self._quotient_of(window) if self.key.is_float else self._average_of(window)
+
+    def _quotient_of(self, window: _Window) -> Callable[[Value], Value]:
+        """Averages sums of float32 over a window."""
+        count = floats.of_integer(window.height * window.width, self.key.lanes)
+        return lambda sums: floats.to_bits(floats.divide(floats.of_bits(sums), count))
 
     def _average_of(self, window: _Window) -> Callable[[Value], Value]:
         """Averages sums over a window by a multiplication, as "Scaling Helpers" do."""
