@@ -63,5 +63,8 @@ GEOMETRIES = {
     "depthwise, dilated": Case((1, 9, 9, 19), 1, (2, 5), (1, 1), ONE, (3, 2), depthwise=True),
     "depthwise, repeated": Case((2, 5, 6, 5), 3, (3, 3), pad=ONE, depthwise=True),
     "depthwise, wide": Case((1, 3, 9, 8), 1, (1, 9), pad=((0, 0), (4, 4)), depthwise=True),
+    "depthwise, a column": Case(
+        (2, 11, 1, 6), 1, (4, 1), (2, 1), ((2, 1), (0, 0)), (2, 1), depthwise=True
+    ),
     "depthwise, large": Case((2, 56, 56, 48), 1, (3, 3), (2, 2), ((0, 1), (0, 1)), depthwise=True),
 }

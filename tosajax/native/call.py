@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -175,6 +175,8 @@ def convolve(
       A kernel whose result is [N, OH, OW, OC] of the epilogue's type; without an epilogue, the
       accumulators: int32, or int64 if x is int16, or float32.
     """
+    if _is_column(o, window):
+        return _by_rows(convolve, isa, o, window, 1, epilogue, adding)
     shape, is_wide, isa = o.weight.shape, _is_wide(o), _set_of(isa, o)
     oc = shape[0]
     vectors = -(-oc // isa.lanes)
@@ -209,6 +211,8 @@ def convolve_depthwise(
     epilogue: Epilogue | FloatSteps | None = None,
 ) -> KernelCall:
     """DEPTHWISE_CONV2D, as `convolve` of each channel alone, to [N, OH, OW, C * M]."""
+    if _is_column(o, window):
+        return _by_rows(convolve_depthwise, isa, o, window, 0, epilogue)
     isa = _set_of(isa, o).vector_set
     kh, kw, inputs, multiplier = o.weight.shape
     if isa.is_float and multiplier == 1:
@@ -239,6 +243,49 @@ def convolve_depthwise(
     operands = packed, *_channel_operands(isa, epilogue_key, oc, o, weight_sums, epilogue)
     operands = *read, *operands
     return KernelCall(depthwise.module_of, plan, out, operands, epilogue_key.dtype, len(read))
+
+
+def _is_column(o: Operands, window: Window) -> bool:
+    """Whether images and windows are one column wide, as those of sequences may be."""
+    _, height, width, _ = o.x.shape
+    return width == window.size[1] == 1 < height and window.pad[1] == (0, 0)
+
+
+def _by_rows(
+    make: Callable[..., KernelCall],
+    isa: InstructionSet,
+    o: Operands,
+    window: Window,
+    axis: int,
+    *others: Any,
+) -> KernelCall:
+    """A convolution of one column as one of a row, where tiles have many pixels.
+
+    Args:
+      make: `convolve` or `convolve_depthwise`.
+      isa: the instruction set.
+      o: the operands.
+      window: the window.
+      axis: the axis of the weight's rows.
+      *others: other arguments of `make`.
+    """
+
+    def turned(x: Sequence[int]) -> tuple[int, ...]:
+        return x[0], x[2], x[1], x[3]
+
+    row = jax.ShapeDtypeStruct(turned(o.x.shape), o.x.dtype)
+    weight = o.weight.swapaxes(axis, axis + 1)
+    by_rows = Window(*(each[::-1] for each in window))
+    kernel = make(isa, o._replace(x=row, weight=weight), by_rows, *others)
+    channels = kernel.out(row.shape)[-1]
+
+    def plan(x: Sequence[int], workers: int) -> Plan:
+        return kernel.plan(turned(x), workers)
+
+    def out(x: Sequence[int]) -> tuple[int, ...]:
+        return *window.out(x), channels
+
+    return kernel._replace(plan=plan, out=out, operands=(o.x, *kernel.operands[1:]))
 
 
 def _convolve_depthwise_float(
