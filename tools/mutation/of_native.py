@@ -36,7 +36,7 @@ MUTANTS = [
         "native/kernels/epilogue.py",
         "native/test_kernels.py",
         {
-            "EpilogueWriter.store": [left("+", 0), right("+", 1), right("+", 2), left("+", 3)],
+            "EpilogueWriter.store": [left("+", 0), right("+", 2), right("+", 3)],
             "EpilogueWriter._channel_counts": [condition("False"), change("1", "0")],
             "EpilogueWriter._write": [left("+", 0), right("+", 0), left("+", 1)],
             "_in_lane_order": [change(".even", ".odd")],
@@ -103,6 +103,70 @@ MUTANTS = [
         {
             "_continues": [condition("False", 0), left("and", 0), left("and", 1), right("and", 1)],
             "_batch_size": [condition("False", 1), condition("True", 0)],
+        },
+    ),
+    *mutants(
+        "native/codegen/floats.py",
+        "native/test_float_kernels.py",
+        {
+            "_clamp": [change("'olt'", "'ult'"), change("'ogt'", "'ugt'")],
+        },
+    ),
+    *mutants(
+        "native/kernels/epilogue.py",
+        "native/test_float_kernels.py",
+        {
+            "EpilogueWriter._operands": [left("+", 0), left("+", 1)],
+            "EpilogueWriter._of_padded": [
+                left("*", 0),
+                left("+", 0),
+                unwrap("(channels - channel).smax", argument=0),
+            ],
+        },
+    ),
+    *mutants(
+        "native/kernels/depthwise_float.py",
+        "native/test_float_kernels.py",
+        {
+            "_Item._sums": [left("+", 1), right("+", 1), change("not in", "in")],
+            "_Item._write_vector": [left("+", 0), right("+", 0), left("*", 0)],
+        },
+    ),
+    *mutants(
+        "native/call.py",
+        "native/test_float_kernels.py",
+        {
+            "_is_column": [right("and"), left("and")],
+            "_convolve_depthwise_float": [condition("True"), condition("False")],
+        },
+    ),
+    *mutants(
+        "native/kernels/pool.py",
+        "native/test_pool.py",
+        {
+            "_Item._combined": [condition("False", 0), condition("True", 1)],
+            "_Item._finish": [condition("False", 1)],
+        },
+    ),
+    *mutants(
+        "lowering/fusions/floats.py",
+        "lowering/test_float_fusions.py",
+        {
+            "_steps": [
+                left("or", 1),
+                right("or", 1),
+                left("and", 1),
+                right("and", 1),
+            ],
+            "_is_step": [left("or"), right("or"), condition("False", 1)],
+            "_kind": [left("or"), condition("False", 1), condition("False", 2)],
+            "_pads_channels": [left("or", 0), right("or", 0), left("and"), right("and")],
+            "is_float_product": [
+                *(side("or", at) for side in (left, right) for at in range(2)),
+                left("and"),
+                right("and"),
+            ],
+            "find_float_products": [side("and", at) for side in (left, right) for at in range(2)],
         },
     ),
     *mutants(
@@ -450,7 +514,12 @@ MUTANTS = [
     *mutants(
         "lowering/fusions/pools.py",
         "lowering/test_fusions.py",
-        {"_is_faster": [right("and"), left("and"), condition("False", 0)]},
+        {
+            "_is_faster": [
+                *(side("and", at) for side in (left, right) for at in range(2)),
+                condition("False", 0),
+            ]
+        },
     ),
     *mutants(
         "runtime/compiled.py",

@@ -275,7 +275,9 @@ def _by_rows(
 
     row = jax.ShapeDtypeStruct(turned(o.x.shape), o.x.dtype)
     weight = o.weight.swapaxes(axis, axis + 1)
-    by_rows = Window(*(each[::-1] for each in window))
+    by_rows = Window(
+        window.size[::-1], window.stride[::-1], window.dilation[::-1], window.pad[::-1]
+    )
     kernel = make(isa, o._replace(x=row, weight=weight), by_rows, *others)
     channels = kernel.out(row.shape)[-1]
 

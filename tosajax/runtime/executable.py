@@ -385,11 +385,11 @@ def compile(*args: Any, **options: Any) -> Executable:
       report_unpredictable: whether calls also return flags of broken REQUIRE rules; see
         `tosajax.lower`. In a batch, each example has its own flags.
       cache_dir: a folder that keeps compiled programs between processes.
-      native: whether programs for CPUs use kernels that llvmlite compiles. By default they do if
-        llvmlite is installed and the kernels were measured to be faster on the processor (x86 with
-        AVX2, AVX-512 or AMX). The environment variable TOSAJAX_NATIVE=0, read here,
-        disables them in all programs of a process; with TOSAJAX_NATIVE=1 they are the default on
-        any processor.
+      native: whether programs for CPUs use kernels that llvmlite compiles; integers have the same
+        bits, floats may differ in the last ones. By default they do if llvmlite is installed and
+        the kernels were measured to be faster on the processor (x86 with AVX2, AVX-512 or AMX). The
+        environment variable TOSAJAX_NATIVE=0, read here, disables them in all programs of a
+        process; with TOSAJAX_NATIVE=1 they are the default on any processor.
 
     Raises:
       TosaError: the graph is illegal or the target does not support it.

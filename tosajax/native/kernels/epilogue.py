@@ -309,23 +309,25 @@ class EpilogueWriter:
         """Vectors of the operands of steps, for one vector of results."""
         code, lanes = self.code, self.key.lanes
         assert self.key.floats is not None
-        others, row, number = iter(self.operands.others), BIAS, FILL
+        others = iter(self.operands.others)
+        rows, numbers = itertools.count(BIAS + 1), itertools.count(FILL + 1)
         for kind in self.key.floats.operands:
-            if kind in (PADDED, SCALAR):
-                number += 1
-                word = code.load("i32", self.operands.limits, 4 * number)
             if kind == SCALAR:
-                bits = word.splat(lanes)
+                bits = self._number(next(numbers)).splat(lanes)
             elif kind == CHANNEL:
-                row += 1
-                of_row = code.gep(self.operands.channels, self.padded_channels * (4 * row))
+                of_row = code.gep(self.operands.channels, self.padded_channels * (4 * next(rows)))
                 index = first_vector + place.vector
                 bits = code.load(vector("i32", lanes), of_row, index * (4 * lanes))
             elif kind == OTHER:
                 bits = self._of_other(next(others), place)
             else:
-                bits = self._of_padded(next(others), word.to("i64"), first_vector, place)
+                channels = self._number(next(numbers)).to("i64")
+                bits = self._of_padded(next(others), channels, first_vector, place)
             yield floats.of_bits(bits)
+
+    def _number(self, place: int) -> Value:
+        """An element of the operand "limits"."""
+        return self.code.load("i32", self.operands.limits, 4 * place)
 
     def _of_other(self, source: Value, place: _ResultVector) -> Value:
         """A vector of another input of the results' shape, of the results' type."""
