@@ -60,6 +60,11 @@ def padded(b: Builder, x: Tensor, less: int, *, value: float = 0.0, axis: int = 
     )
 
 
+def shifted(b: Builder, x: Tensor, by: int) -> Tensor:
+    """The image times a number, computed by XLA."""
+    return times(b, x, number(b, np.full((1, 1, 1, 1), by / 8)))
+
+
 def times(b: Builder, x: Tensor, y: Tensor) -> Tensor:
     return b.op("MUL", x, y, number(b, [0], DType.INT8))
 
@@ -195,6 +200,12 @@ TOGETHER: dict[str, tuple[Write, list[str]]] = {
     "a comparison": (
         lambda b, x: b.op("CAST", b.op("GREATER", convolved(b, x), x), dtype=DType.INT8),
         ["CONV2D"],
+    ),
+    "more images than a kernel reads": (
+        lambda b, x: functools.reduce(
+            lambda y, axis: b.op("ADD", y, shifted(b, x, axis)), range(1, 11), convolved(b, x)
+        ),
+        [f"CONV2D, {', '.join(['ADD'] * 8)}"],
     ),
     "more steps than a kernel has": (
         lambda b, x: functools.reduce(lambda y, _: b.op("ADD", y, x), range(20), convolved(b, x)),

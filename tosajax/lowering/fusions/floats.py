@@ -38,6 +38,7 @@ _STEPS = {
 }
 _BOUNDS = "min_val", "max_val"
 _MOST_STEPS = 16
+_MOST_OTHERS = 8  # of the operands of steps, images: a kernel has few pointers
 
 
 class _Operand(NamedTuple):
@@ -214,11 +215,14 @@ def _steps(
       taken: the nodes that other products take, by identity.
     """
     result = tensors[main.outputs[0]]
-    inside, steps, best = {main.outputs[0]}, list[Node](), 0
+    inside, others, steps, best = {main.outputs[0]}, set[str](), list[Node](), 0
     waiting = {id(n): n for n in readers_of(main.outputs[0]) or ()}
     while waiting and len(steps) < _MOST_STEPS:
         node = waiting.pop(min(waiting, key=lambda key: places.get(key, -1)))
         if id(node) in taken or not _is_step(node, inside, result, tensors):
+            break
+        others |= {name for name in _outside(node, inside) if _is_other(tensors[name], result)}
+        if len(others) > _MOST_OTHERS:
             break
         steps.append(node)
         inside.add(node.outputs[0])
@@ -237,8 +241,16 @@ def _is_step(node: Node, inside: set[str], result: Tensor, tensors: Mapping[str,
         return False
     if node.attributes.get("nan_mode", NanMode.PROPAGATE) != NanMode.PROPAGATE:
         return False
-    read = [name for name in node.inputs[: _STEPS[node.op]] if name not in inside]
-    return all(_kind(tensors[name], result) for name in read)
+    return all(_kind(tensors[name], result) for name in _outside(node, inside))
+
+
+def _outside(node: Node, inside: set[str]) -> list[str]:
+    """The operands of an elementwise node that are not computed in the kernel."""
+    return [name for name in node.inputs[: _STEPS[node.op]] if name not in inside]
+
+
+def _is_other(tensor: Tensor, result: Tensor) -> bool:
+    return _kind(tensor, result) == "other"
 
 
 def _kind(tensor: Tensor, result: Tensor) -> str:
