@@ -86,7 +86,8 @@ def test_a_node_without_a_fast_kernel_is_named():
     graph = b.graph([y])
     assert tosajax.compile(graph, batch=8).cost().warnings == ()
     assert tosajax.compile(graph, batch=8, micro_batch=2).cost().warnings == ()
-    run = tosajax.compile(graph, batch=8, micro_batch=2, devices=jax.devices()[:1])
+    options = {"micro_batch": 2, "devices": jax.devices()[:1], "native": False}
+    run = tosajax.compile(graph, batch=8, **options)
     (warning,) = run.cost().warnings
     assert warning == "CONV2D 'inner': XLA has no fast kernel for this convolution"
     assert f"warning: {warning}" in run.explain()
