@@ -100,6 +100,16 @@ def multiplied(b: Builder, x: Tensor, *, count: int = 1, is_left: bool = False) 
     return b.op("MATMUL", *((matrix, rows) if is_left else (rows, matrix)), zero, zero)
 
 
+def biased(b: Builder, x: Tensor) -> Tensor:
+    return b.op("ADD", x, number(b, RNG.normal(0, 1, (1, 1, 7))))
+
+
+def rows_of(b: Builder, x: Tensor) -> Tensor:
+    """Other values of the shape of products."""
+    rows = b.op("RESHAPE", x, b.const_shape([1, 64, 6]))
+    return b.op("CONCAT", rows, b.op("REDUCE_MAX", rows, axis=2), axis=2)
+
+
 SLOPE = "GREATER_EQUAL, MUL, SELECT"
 TOGETHER: dict[str, tuple[Write, list[str]]] = {
     "sums": (convolved, ["CONV2D"]),
@@ -224,6 +234,10 @@ TOGETHER: dict[str, tuple[Write, list[str]]] = {
         [],
     ),
     "products by a constant": (multiplied, ["MATMUL"]),
+    "products by a constant, a bias and others": (
+        lambda b, x: clamped(b, b.op("ADD", biased(b, multiplied(b, x)), rows_of(b, x))),
+        ["MATMUL, ADD, ADD, CLAMP"],
+    ),
     "products by constants": (lambda b, x: multiplied(b, x, count=4), []),
     "products of a constant": (lambda b, x: multiplied(b, x, is_left=True), []),
 }  # fmt: skip

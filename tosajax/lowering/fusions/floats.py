@@ -96,7 +96,7 @@ class FloatProduct(NamedTuple):
         convolve = call.convolve_depthwise if is_depthwise else call.convolve
 
         def prepare(reader: Reader) -> KernelCall:
-            return convolve(isa, self._read(reader), window, self._read_steps(reader))
+            return convolve(isa, self._read(reader), window, self.read_steps(reader))
 
         return prepare
 
@@ -118,7 +118,7 @@ class FloatProduct(NamedTuple):
                 kind = _kind(tensors[name], tensors[self.main.outputs[0]])
                 yield _Operand(name, name, kind)
 
-    def _read_steps(self, reader: Reader) -> FloatSteps:
+    def read_steps(self, reader: Reader) -> FloatSteps:
         """The steps with their operands, while the program is traced."""
         from tosajax.native.call import FloatSteps
         from tosajax.native.kernels.epilogue import FloatEpilogue
@@ -164,21 +164,20 @@ def find_float_products(
     for node in reversed(nodes):
         if not is_float_product(node, tensors):
             continue
-        fusion = FloatProduct(None, node)
-        if fusion.is_planar:
+        cut = None
+        if node.op in PLANAR:
             window = window_of(node, tensors)
             cut = needless_slice(node, window, slices, tensors, readers)
-            steps = _steps(node, tensors, readers_of, places, taken)
-            taken |= {id(step) for step in steps}
-            own = [
-                pads[name]
-                for step in steps
-                for name in step.inputs
-                # Channels of several pixels may share a vector of a depthwise convolution.
-                if name in pads and readers.get(name) is step and node.op == "CONV2D"
-            ]
-            fusion = FloatProduct(cut, node, tuple(own), steps)
-        found.append(fusion)
+        steps = _steps(node, tensors, readers_of, places, taken)
+        taken |= {id(step) for step in steps}
+        own = [
+            pads[name]
+            for step in steps
+            for name in step.inputs
+            # Channels of several pixels may share a vector of a depthwise convolution.
+            if name in pads and readers.get(name) is step and node.op == "CONV2D"
+        ]
+        found.append(FloatProduct(cut, node, tuple(own), steps))
     return found[::-1]
 
 
@@ -289,6 +288,12 @@ def _matmul(fusion: FloatProduct, tensors: Mapping[str, Tensor], isa: Instructio
     def prepare(reader: Reader) -> jax.Array:
         (a,) = reader.operands(fusion.main, "a")
         o = call.Operands(jnp.asarray(a)[:, :, None], weight, zero, zero)
-        return call.run(call.convolve(isa, o, ones))[:, :, 0]
+        steps = fusion.read_steps(reader)
+        operands = (
+            operand[:, :, None] if kind == "other" else operand
+            for kind, operand in zip(steps.key.operands, steps.operands, strict=True)
+        )
+        steps = steps._replace(operands=tuple(operands))
+        return call.run(call.convolve(isa, o, ones, steps))[:, :, 0]
 
     return prepare
