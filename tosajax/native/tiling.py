@@ -29,6 +29,9 @@ _ITEM_SUMS, _THREAD_SUMS = 2**15, 2**12  # elements of an addition
 _ITEM_STEPS, _THREAD_STEPS = 2**13, 2**10  # vectors that a pool combines
 _MOST_THREADS = 64
 _MANY = 64  # images
+# Bytes of weights that the cache of a thread does not keep, and tiles of pixels that pay for
+# reading them again.
+_MANY_WEIGHTS, _TILES_OF_ITEM = 2**20, 16
 # The most products, a multiple of 2, in an int32 sum: of int16 by int8, and by 9 bits, which are
 # wide weights or bytes of int16.
 _MOST_TERMS = 510
@@ -194,18 +197,42 @@ def _sharing(items: int, worth: int, workers: int) -> int:
     return max(1, min(items, workers, worth))
 
 
-def _share(images: int, height: int, row_macs: int, workers: int, *, unit: int = 1) -> _Share:
-    """Cuts images into items of some units of rows."""
+def _share(
+    images: int, height: int, row_macs: int, workers: int, *, unit: int = 1, worth: int = 1
+) -> _Share:
+    """Cuts images into items of some units of rows.
+
+    Args:
+      images: the number of images.
+      height: rows of an image.
+      row_macs: multiply-accumulates of a row.
+      workers: threads that there are.
+      unit: rows that are computed together.
+      worth: the rows of an item that pay for reading the weights, where each thread has as many.
+    """
     rows = -(-_ITEM_MACS // max(1, row_macs))
     if images < workers:  # An image is cut for all threads, some of which come late.
         rows = min(rows, -(-height // (2 * workers)))
-    # Equal items: the last one does again what it has of the one before.
-    rows = -(-height // -(-height // min(height, rows)))
-    rows = min(height, -(-rows // unit) * unit)
+    rows = max(rows, min(worth, -(-height // workers)))
+    least = -(-height // min(height, rows))
+    cuts = range(least, 2 * least) if images < workers else (least,)
+    rows = min((_rows(height, cut, unit) for cut in cuts), key=lambda r: _most(height, r, workers))
     per_image = -(-height // rows)
     items = images * per_image
     used = _sharing(items, images * height * row_macs // _THREAD_MACS, workers)
     return _Share(rows, per_image, items, used)
+
+
+def _rows(height: int, items: int, unit: int) -> int:
+    """The rows of each of some equal items; the last one does again what the one before has."""
+    rows = -(-height // items)
+    return min(height, -(-rows // unit) * unit)
+
+
+def _most(height: int, rows: int, workers: int) -> int:
+    """The rows that the thread with most items of an image computes."""
+    items = -(-height // rows)
+    return -(-items // workers) * rows
 
 
 class _Axis(NamedTuple):
@@ -313,7 +340,10 @@ def of_convolution(
         out_height, out_width = height, 1
     row_macs = out_width * oc * kh * kw * ic * planes
     row_macs *= _OF_FLOAT if isa.is_float else 1
-    share = _share(images, out_height, row_macs, workers, unit=pixels if is_1x1 else 1)
+    is_heavy = oc * kh * kw * ic * size > _MANY_WEIGHTS
+    worth = -(-_TILES_OF_ITEM * pixels // out_width) if is_heavy else 1
+    unit = pixels if is_1x1 else 1
+    share = _share(images, out_height, row_macs, workers, unit=unit, worth=worth)
     staging = _staging(isa, window, weight, cut, share, (width, out_width), input_bytes)
     stride, dilation = window.stride, window.dilation
     taps = range(kw) if is_split(window) else (0,)
