@@ -7,7 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from tosajax.quant.tune.noise import decibels, falls_clearly, lowers_noise, relative_noise
+from tosajax.quant.tune.noise import (
+    decibels,
+    falls_clearly,
+    lowers_noise,
+    noise_to_signal,
+    relative_noise,
+)
 
 
 @pytest.mark.parametrize(
@@ -96,3 +102,12 @@ def test_noise_is_relative_to_the_usual_signal_at_least():
 def test_decibels():
     assert decibels(0.01) == pytest.approx(20)
     assert decibels(0.0) == math.inf
+
+
+def test_noise_to_signal():
+    rng = np.random.default_rng(0)
+    wanted, noise = rng.normal(0, 1, (5, 3, 2)), rng.normal(0, 0.1, (5, 3, 2))
+    ratio = sum(x * x for x in noise.flat) / sum(x * x for x in wanted.flat)
+    assert noise_to_signal(wanted + noise, wanted) == pytest.approx(ratio)
+    silent = np.zeros((3, 2))
+    assert noise_to_signal(silent + 2, silent) == 24

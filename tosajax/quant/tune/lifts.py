@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -21,7 +22,7 @@ from tosajax.quant.qparams import QParams
 from tosajax.quant.sampling import sample_tables
 from tosajax.quant.tune.costs import Limits, Macs
 from tosajax.quant.tune.islands import with_rules
-from tosajax.quant.tune.noise import falls_clearly, relative_noise
+from tosajax.quant.tune.noise import GAIN, falls_clearly, noise_to_signal, relative_noise
 from tosajax.quant.tune.rescuing import lift_candidates, lift_rules, lifted_outputs
 from tosajax.validation import validate
 
@@ -79,21 +80,22 @@ def lift_some(
     names = [name for name in lift_candidates(model, None) if name not in outputs]
     simulated = lifted_outputs(model.with_outputs(*heads), params, names, ranges)
 
-    def noise(half: Examples, places: Sequence[int]) -> np.ndarray:
+    def noise(half: Examples, places: Sequence[int], of: Callable[..., Any]) -> np.ndarray:
         pairs = zip(map(np.asarray, simulated(places, *half.inputs)), half.wanted, strict=True)
-        return np.asarray(weights) @ np.stack([relative_noise(y, w) for y, w in pairs])
+        return np.asarray(weights) @ np.stack([of(y, w) for y, w in pairs])
 
-    noises = [functools.partial(noise, half) for half in halves]
+    # Of all examples of a half together: the noise of each by itself orders tensors worse.
+    totals = [functools.partial(noise, half, of=noise_to_signal) for half in halves]
 
     def of_all(places: Sequence[int]) -> np.ndarray:
-        return np.concatenate([each(places) for each in noises])
+        return np.concatenate([noise(half, places, relative_noise) for half in halves])
 
     def fits(places: Sequence[int]) -> bool:
         return limits.fits([*outputs, *(names[n] for n in places)])
 
     # What no multiply-accumulate reads is not for nothing: it takes memory.
     costs = [limits.cost(name) + _COST for name in names]
-    order = by_miss(costs, noises, fits, deadline)
+    order = by_miss(costs, totals, fits, deadline)
     chosen = best_set(sets_to_lift(order, fits), of_all) if order else []
     lifted = (*outputs, *(names[place] for place in chosen))
     more = [place for place in order if place not in chosen][:_LEFT]
@@ -164,7 +166,8 @@ def outputs_to_lift(model: PreparedModel) -> list[str]:
     ]
 
 
-_Noise = Callable[[Sequence[int]], np.ndarray]  # of each example
+_Noise = Callable[[Sequence[int]], Any]  # a number
+_NoiseOfEach = Callable[[Sequence[int]], np.ndarray]  # of some examples
 _Fits = Callable[[Sequence[int]], bool]
 
 
@@ -179,7 +182,7 @@ def by_miss(
 
     Args:
       costs: of all places.
-      noises: of each of some examples, where some places are lifted.
+      noises: of some examples each, where some places are lifted.
       fits: whether some places are within the budget.
       deadline: of `time.perf_counter`. When it is over, the examples so far have their say; if they
         are the first ones, the places so far, the cheapest of all.
@@ -198,11 +201,11 @@ def _missed(places: Sequence[int], noise: _Noise, deadline: float) -> Iterator[t
     """Yields places, in time, and the noise that each takes away where all others are lifted."""
     if time.perf_counter() > deadline:
         return  # The first run compiles.
-    whole = noise(places).mean()
+    whole = noise(places)
     for place in places:
         if time.perf_counter() > deadline:
             return
-        yield place, float(noise([other for other in places if other != place]).mean() - whole)
+        yield place, float(noise([other for other in places if other != place]) - whole)
 
 
 def sets_to_lift(order: Sequence[int], fits: _Fits) -> list[list[int]]:
@@ -220,17 +223,16 @@ def sets_to_lift(order: Sequence[int], fits: _Fits) -> list[list[int]]:
     return [[], *(fitting[:size] for size in sizes), fitting]
 
 
-def best_set(sets: Iterable[list[int]], noise: _Noise) -> list[int]:
-    """The last of some sets, each larger than the one before, that clearly lowers the noise.
+def best_set(sets: Iterable[list[int]], noise: _NoiseOfEach) -> list[int]:
+    """The first set than which none has clearly less noise, of those that clearly lower it.
 
     Args:
-      sets: the sets; the first needs no reason.
+      sets: the sets; the noise of the first one is to be lowered.
       noise: of each example, where some places are lifted.
     """
-    best, *larger = sets
-    least = noise(best)
-    for each in larger:
-        own = noise(each)
-        if falls_clearly(least, own):
-            best, least = each, own
-    return best
+    pairs = [(each, noise(each)) for each in sets]
+    first, *others = pairs
+    kept = [first, *(pair for pair in others if falls_clearly(first[1], pair[1]))]
+    means = [own.mean() if np.isfinite(own).all() else math.inf for _, own in kept]
+    least = (1 + GAIN) * min(means)
+    return next(each for (each, _), mean in zip(kept, means, strict=True) if mean <= least)

@@ -68,6 +68,12 @@ def relative_noise(y: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return noise / np.maximum(signals, usual) if usual else noise
 
 
+def noise_to_signal(y: np.ndarray, wanted: np.ndarray) -> float:
+    """The noise of all examples over their signal, in power. Without signal it is the noise."""
+    noise, signal = np.sum(np.square(y - wanted)), np.sum(np.square(wanted))
+    return float(noise / (signal or 1.0))
+
+
 def decibels(noise: float) -> float:
     """The signal over its noise, of the noise relative to the signal."""
     return -10 * math.log10(noise) if noise else math.inf
