@@ -35,7 +35,13 @@ def number(b: Builder, values: Any, dtype: DType = DType.FP32) -> Tensor:
 
 
 def convolved(
-    b: Builder, x: Tensor, op: str = "CONV2D", *, stride: int = 1, first: float = 1.0
+    b: Builder,
+    x: Tensor,
+    op: str = "CONV2D",
+    *,
+    stride: int = 1,
+    first: float = 1.0,
+    padding: int = 1,
 ) -> Tensor:
     """A convolution of 6 channels to 6, whose first weight is `first`."""
     weight = RNG.normal(0, 1, (3, 3, 6, 1) if op[0] == "D" else (6, 3, 3, 6))
@@ -43,7 +49,7 @@ def convolved(
     zero = number(b, [0.0])
     return b.op(
         op, x, number(b, weight.astype(np.float32)), number(b, RNG.normal(0, 1, 6)), zero, zero,
-        pad=(1, 1, 1, 1) if stride == 1 else (1, 0, 1, 0), stride=(stride, stride),
+        pad=(padding,) * 4 if stride == 1 else (1, 0, 1, 0), stride=(stride, stride),
         dilation=(1, 1), acc_type=DType.FP32,
     )  # fmt: skip
 
@@ -233,6 +239,10 @@ TOGETHER: dict[str, tuple[Write, list[str]]] = {
         lambda b, x: convolved(b, x, first=np.inf),
         [],
     ),
+    "an infinite weight without padding": (
+        lambda b, x: convolved(b, x, first=np.inf, padding=0),
+        ["CONV2D"],
+    ),
     "products by a constant": (multiplied, ["MATMUL"]),
     "products by a constant, a bias and others": (
         lambda b, x: clamped(b, b.op("ADD", biased(b, multiplied(b, x)), rows_of(b, x))),
@@ -268,6 +278,18 @@ def test_a_chain_is_one_call():
     graph = graph_of(write)
     for batch in (None, 3, 40):
         assert tosajax.compile(graph, batch=batch).hlo().count("custom-call(") == 1
+
+
+@pytest.mark.parametrize("taps", [128, 129])
+def test_a_large_depthwise_window_is_not_for_it(taps: int):
+    """Its kernel would take minutes to compile."""
+    b = Builder()
+    x, zero = b.input("x", DType.FP32, (1, 130, 1, 2)), number(b, [0.0])
+    weight = number(b, np.ones((taps, 1, 2, 1)))
+    y = b.op("DEPTHWISE_CONV2D", x, weight, zero, zero, zero, acc_type=DType.FP32,
+        pad=(0, 0, 0, 0), stride=(1, 1), dilation=(1, 1))  # fmt: skip
+    wanted = "XLA" if taps > 128 else "native"
+    assert str(tosajax.plan_kernels(b.graph([y]))).startswith(wanted)
 
 
 def test_other_types_stay():

@@ -18,6 +18,7 @@ pytest.importorskip("llvmlite")
 from tosajax.native import call, tiling
 from tosajax.native.codegen import isa
 from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.operands import Rescaling
 
 pytestmark = pytest.mark.usefixtures("quick")
 SETS = [pytest.param(s, id=s.name) for s in isa.usable()]
@@ -49,7 +50,7 @@ def twice(seed: int, doubles: tuple[bool, bool], which: str) -> Any:
     def again(s: call.Scaling, offset: int) -> call.Scaling:
         (m, n), (more, bits) = NEXT[(seed + offset) % len(NEXT)], MORE_BITS[rng.integers(3)]
         first = np.array([more], np.int32), np.array([bits], np.int8)
-        then = call.Rescaling(np.array([m], np.int32), np.array([n], np.int8), doubles[1])
+        then = Rescaling(np.array([m], np.int32), np.array([n], np.int8), doubles[1])
         return call.Scaling(s.zero_point, *first, doubles[0], then)
 
     left = left if which == "right" else again(left, 0)

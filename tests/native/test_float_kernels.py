@@ -230,6 +230,21 @@ def test_a_program_with_all_operands_traced(s: InstructionSet, name: str):
         same_bits(np.asarray(each), wanted)
 
 
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_a_column_is_computed_as_a_row(depthwise: bool):
+    """Tiles of one pixel would read all weights for each."""
+    case = Case((1, 70, 1, 16), 1 if depthwise else 32, (5, 1), depthwise=depthwise)
+    kernel = Operands(case, 0).kernel(isa.usable()[0])
+    key: Any = kernel.plan(case.x, 1).key
+    assert (key.positions if depthwise else key.pixels) > 4
+
+
+def test_depthwise_has_a_kernel_of_its_own_unless_channels_repeat():
+    for name, prefix in (("depthwise", "depthwise_float"), ("depthwise, repeated", "depthwise")):
+        kernel = Operands(CASES[name], 0).kernel(isa.usable()[0])
+        assert kernel.module_of.__module__.endswith(f".{prefix}")
+
+
 def test_traced_bounds():
     s = isa.usable()[0]
     o, sums = summed("some lanes")

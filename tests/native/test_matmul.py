@@ -177,7 +177,6 @@ def test_only_buffers_are_touched(s: InstructionSet, name: str, at_end: bool):
 @pytest.mark.parametrize("name", ["large", "many rows"])
 def test_threads(name: str, size: int, when: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tiling, "threads", lambda: 4)
-    monkeypatch.setattr(tiling, "_ITEM_MACS", 2**16)
     inputs, zps = drawn(CASES[name], 6), bytes_of(5, -3)
     kernel = call.multiply(isa.usable()[0], inputs, zps)
     assert kernel.plan(inputs[0].shape, 4).threads == 4

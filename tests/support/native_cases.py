@@ -56,6 +56,7 @@ GEOMETRIES = {
     "more padding than image": Case((1, 2, 2, 4), 8, (5, 6), pad=((2, 3), (4, 4))),
     "stride beyond the window": Case((1, 7, 10, 4), 20, (1, 1), (3, 3)),
     "a column": Case((2, 6, 1, 9), 130, (3, 1), pad=((1, 1), (0, 0))),
+    "a column with padded sides": Case((1, 6, 1, 5), 7, (3, 1), pad=((1, 1), (1, 0))),
     "large": Case((2, 40, 40, 32), 48, (3, 3), pad=ONE),
     "depthwise": Case((2, 8, 8, 32), 1, (3, 3), pad=ONE, depthwise=True),
     "depthwise of few channels": Case((2, 8, 8, 4), 1, (3, 3), pad=ONE, depthwise=True),

@@ -137,6 +137,8 @@ MUTANTS = [
         "native/test_float_kernels.py",
         {
             "_is_column": [right("and"), left("and")],
+            "convolve": [condition("False", 0)],
+            "convolve_depthwise": [condition("False", 0), condition("False", 1)],
             "_convolve_depthwise_float": [condition("True"), condition("False")],
         },
     ),
@@ -152,7 +154,7 @@ MUTANTS = [
         "lowering/fusions/floats.py",
         "lowering/test_float_fusions.py",
         {
-            "_steps": [
+            "_following": [
                 left("or", 1),
                 right("or", 1),
                 left("and", 1),
@@ -163,8 +165,7 @@ MUTANTS = [
             "_pads_channels": [left("or", 0), right("or", 0), left("and"), right("and")],
             "is_float_product": [
                 *(side("or", at) for side in (left, right) for at in range(2)),
-                left("and"),
-                right("and"),
+                condition("False", 2),
             ],
             "find_float_products": [side("and", at) for side in (left, right) for at in range(2)],
         },
@@ -235,12 +236,12 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/call.py",
+        "native/operands.py",
         "native/test_kernels.py",
         {
-            "_channel_operands": [condition("True", 0), condition("False", 1), left("+", 0)],
+            "channel_operands": [condition("False", 1), condition("False", 2)],
             "_int48_bias_words": [left("-", 0), left("-", 1), left("+"), change("32", "31")],
-            "_array_module": [change("jnp", "np")],
+            "array_module": [change("jnp", "np")],
             "_allows_upper_only": [change(">=", "<="), left("and")],
         },
     ),
@@ -320,8 +321,7 @@ MUTANTS = [
         "native/call.py",
         "native/test_kernels.py",
         {
-            "convolve": [condition("False", 0)],
-            "convolve_depthwise": [condition("False", 0)],
+            "convolve": [condition("False", 1)],
         },
     ),
     *mutants(

@@ -351,6 +351,7 @@ MUTANTS = [
             "by_miss": [left("and"), right("and"), change("<", ">"), left("/"), left("+")],
             "_missed": [left("-"), change("!=", "=="), change(">", "<=", 1)],
             "sets_to_lift": [change("<", "<=")],
+            "best_set": [left("+"), change("<=", ">=")],
             "outputs_to_lift": [
                 *(side("and", n) for side in (left, right) for n in range(4)),
                 change("not in", "in"),

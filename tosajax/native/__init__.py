@@ -1,9 +1,10 @@
-"""Exact integer kernels, compiled by LLVM when a program is traced, and called by XLA.
+"""Kernels of integers and float32, compiled by LLVM when a program is traced, and called by XLA.
 
-`call` and `forms` are the kernels as functions of JAX. `tiling` plans one for a shape: tiles, work
-items, threads. `kernels` writes its code as LLVM IR, by means of `codegen`. `calls` compiles the IR
-with `llvmlite` (the extra "native"), and calls it through XLA's foreign function interface.
-Without `llvmlite`, programs use XLA's own operations, with the same bits.
+`call` and `forms` are the kernels as functions of JAX, of what `operands` makes. `tiling` plans one
+for a shape: tiles, and the work items that threads share by `sharing`. `kernels` writes its code as
+LLVM IR, by means of `codegen`. `calls` compiles the IR with `llvmlite` (the extra "native"), and
+calls it through XLA's foreign function interface.
+Without `llvmlite`, programs use XLA's own operations; integers have the same bits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Native kernels as functions of JAX.
 
-Each operator's function prepares a `KernelCall`: it packs weights, folds zero points into the bias,
-and stacks scales. `run` and `run_all` call prepared kernels; `vmap` joins examples in one call.
+Each operator's function prepares a `KernelCall`, with its operands as `operands` makes them. `run`
+and `run_all` call prepared kernels; `vmap` joins examples in one call.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,6 @@ from tosajax.native import threads_wait, tiling
 from tosajax.native.calls import compiler, schedule
 from tosajax.native.calls.schedule import KernelCall, Link, Placeholder
 from tosajax.native.codegen.isa import InstructionSet
-from tosajax.native.codegen.requantize import UPPER_SHIFT, ByteScaleForm, ScaleTable
 from tosajax.native.kernels import (
     addition,
     convolution,
@@ -31,127 +30,27 @@ from tosajax.native.kernels import (
     matmul,
     pool,
 )
-from tosajax.native.kernels.epilogue import (
-    CHANNEL,
-    LARGEST,
-    OTHER,
-    PADDED,
-    SCALAR,
-    EpilogueKey,
-    FloatEpilogue,
-    FusedAdd,
+from tosajax.native.kernels.epilogue import FusedAdd
+from tosajax.native.operands import (
+    Adding,
+    Array,
+    Epilogue,
+    FloatSteps,
+    Operands,
+    Scaling,
+    add_key_of,
+    array_module,
+    channel_operands,
+    channels_of,
+    element_dtype,
+    epilogue_key_of,
+    images_of,
+    limits_of,
+    pack_weights,
+    set_of,
 )
-from tosajax.native.kernels.fused_add import AddKey
-from tosajax.native.tiling import Cut, Plan
+from tosajax.native.tiling import Plan
 from tosajax.ops._window import Window
-
-Array = jax.Array | np.ndarray
-
-
-class Operands(NamedTuple):
-    """Operands of a convolution; NumPy arrays are prepared when the program is traced.
-
-    Args:
-      x: input, int8, int16 or float32, [N, H, W, IC].
-      weight: less its zero point, int8, or int16 from -255 to 255 if that is not known to fit;
-        or float32. [OC, KH, KW, IC], or [KH, KW, C, M] if depthwise.
-      bias: int32, or int48 in int64 if x is int16, or float32; [1] or [OC].
-      x_zp: input zero point, of x's type, [1]; 0 unless x is int8.
-    """
-
-    x: Array
-    weight: Array
-    bias: Array
-    x_zp: Array
-
-
-class Epilogue(NamedTuple):
-    """RESCALE of accumulators, and CLAMP; all but `double` and `out` may be traced.
-
-    Args:
-      multiplier: int32 or int16, [1] or [OC]; int16 for int48 accumulators.
-      shift: int8, [1] or [OC].
-      zero_point: the zero point of the output, a scalar.
-      least: lower bound of results, a scalar.
-      largest: upper bound of results, a scalar.
-      double: whether RESCALE rounds twice (DOUBLE_ROUND).
-      out: IR type of results, "i8" or "i16".
-    """
-
-    multiplier: Any
-    shift: Any
-    zero_point: Any
-    least: Any
-    largest: Any
-    double: bool
-    out: str = "i8"
-
-
-class Rescaling(NamedTuple):
-    """RESCALE of int32 to int32; all but `double` may be traced.
-
-    Args:
-      multiplier: int32 or int16, [1].
-      shift: int8, [1].
-      double: whether it rounds twice (DOUBLE_ROUND).
-    """
-
-    multiplier: Any
-    shift: Any
-    double: bool
-
-
-class Scaling(NamedTuple):
-    """RESCALE of int8 to int32; all but `double` may be traced.
-
-    Args:
-      zero_point: the zero point of the input, [1].
-      multiplier: int32 or int16, [1].
-      shift: int8, [1].
-      double: whether it rounds twice (DOUBLE_ROUND).
-      then: RESCALE of the result, or None.
-    """
-
-    zero_point: Any
-    multiplier: Any
-    shift: Any
-    double: bool
-    then: Rescaling | None = None
-
-
-class Adding(NamedTuple):
-    """ADD or SUB of results and other values; all but `op` and `is_right` may be traced.
-
-    Args:
-      op: "ADD" or "SUB".
-      other: int8, of the results' shape.
-      is_right: whether the results are the right operand.
-      scales: the scales of the left and of the right operand.
-      epilogue: RESCALE of the sums by one scale, and CLAMP.
-    """
-
-    op: str
-    other: Array
-    is_right: bool
-    scales: tuple[Scaling, Scaling]
-    epilogue: Epilogue
-
-
-class FloatSteps(NamedTuple):
-    """Elementwise operators that follow sums of float32; all but `key` may be traced.
-
-    Args:
-      key: the operators, and the kinds of their operands.
-      operands: the operands: values of the results' shape, or of fewer channels; [OC]; or [1].
-    """
-
-    key: FloatEpilogue = FloatEpilogue()
-    operands: tuple[Any, ...] = ()
-
-    def of_kinds(self, *kinds: str) -> list[Any]:
-        """The operands of some kinds."""
-        pairs = zip(self.key.operands, self.operands, strict=True)
-        return [operand for kind, operand in pairs if kind in kinds]
 
 
 def convolve(
@@ -177,17 +76,18 @@ def convolve(
     """
     if _is_column(o, window):
         return _by_rows(convolve, isa, o, window, 1, epilogue, adding)
-    shape, is_wide, isa = o.weight.shape, _is_wide(o), _set_of(isa, o)
+    shape, is_wide, isa = o.weight.shape, o.is_wide, set_of(isa, o)
     oc = shape[0]
     vectors = -(-oc // isa.lanes)
-    key = _epilogue_key(isa, oc, epilogue, is_int16=_is_int16(o))
+    key = epilogue_key_of(isa, oc, epilogue, is_int16=o.is_int16)
     tile_vectors = tiling.vectors_of_tile(isa, vectors, window, o.x.shape)
-    scales = None
+    inputs, scales = images_of(o, epilogue), ()
     if adding is not None:
-        add_key, scales = _add_key(isa, adding.op, adding.scales, adding.epilogue)
+        add_key, *scales = add_key_of(isa, adding.op, adding.scales, adding.epilogue)
         key = key._replace(fused_add=FusedAdd(add_key, adding.is_right))
+        inputs = o.x, adding.other
     cut = tiling.cut_of(isa, window, shape, is_int16=key.is_int16, is_wide=is_wide)
-    packed, weight_sums = _pack_weights(o.weight, isa, vectors, tile_vectors, cut)
+    packed, weight_sums = pack_weights(o.weight, isa, vectors, tile_vectors, cut)
 
     def plan(x: Sequence[int], workers: int) -> Plan:
         return tiling.of_convolution(isa, key, window, shape, cut, tile_vectors, x, workers)
@@ -195,13 +95,9 @@ def convolve(
     def out(x: Sequence[int]) -> tuple[int, ...]:
         return *window.out(x), oc
 
-    operands = packed, *_channel_operands(isa, key, oc, o, weight_sums, epilogue)
-    inputs = _inputs(o, epilogue)
-    if adding is None or scales is None:
-        operands = *inputs, *operands
-        return KernelCall(convolution.module_of, plan, out, operands, key.dtype, len(inputs))
-    inputs = o.x, adding.other
-    return KernelCall(convolution.module_of, plan, out, (*inputs, *operands, scales), key.dtype, 2)
+    channels = channel_operands(isa, key, oc, o, weight_sums, epilogue)
+    operands = *inputs, packed, *channels, *scales
+    return KernelCall(convolution.module_of, plan, out, operands, key.dtype, len(inputs))
 
 
 def convolve_depthwise(
@@ -213,7 +109,7 @@ def convolve_depthwise(
     """DEPTHWISE_CONV2D, as `convolve` of each channel alone, to [N, OH, OW, C * M]."""
     if _is_column(o, window):
         return _by_rows(convolve_depthwise, isa, o, window, 0, epilogue)
-    isa = _set_of(isa, o).vector_set
+    isa = set_of(isa, o).vector_set
     kh, kw, inputs, multiplier = o.weight.shape
     if isa.is_float and multiplier == 1:
         return _convolve_depthwise_float(isa, o, window, epilogue)
@@ -223,15 +119,15 @@ def convolve_depthwise(
     positions = min(width // pixels_per_vector, depthwise.MAX_POSITIONS)
     oc = inputs * multiplier * pixels_per_vector
     vectors = -(-oc // isa.lanes)
-    epilogue_key = _epilogue_key(isa, oc, epilogue, is_int16=_is_int16(o))
+    epilogue_key = epilogue_key_of(isa, oc, epilogue, is_int16=o.is_int16)
     key = depthwise.KernelKey(isa, kh, kw, positions, multiplier > 1, epilogue_key)
-    xp = _array_module(o.weight)
+    xp = array_module(o.weight)
     by_tap = o.weight.reshape(kh, kw, inputs * multiplier)
     weight_sums = None if isa.is_float else by_tap.astype(np.int32).sum((0, 1))
     widths = [(0, 0), (0, key.groups * isa.dot_length - kw), (0, vectors * isa.lanes - oc)]
     tiled = xp.pad(xp.tile(by_tap, (1, 1, pixels_per_vector)), widths)
     words = tiled.reshape(kh, key.groups, isa.dot_length, vectors, isa.lanes)
-    packed = words.transpose(3, 0, 1, 4, 2).reshape(-1).astype(_element_dtype(isa))
+    packed = words.transpose(3, 0, 1, 4, 2).reshape(-1).astype(element_dtype(isa))
 
     def plan(x: Sequence[int], workers: int) -> Plan:
         return tiling.of_depthwise(key, window, multiplier, x, workers)
@@ -239,9 +135,8 @@ def convolve_depthwise(
     def out(x: Sequence[int]) -> tuple[int, ...]:
         return *window.out(x), inputs * multiplier
 
-    read = _inputs(o, epilogue)
-    operands = packed, *_channel_operands(isa, epilogue_key, oc, o, weight_sums, epilogue)
-    operands = *read, *operands
+    read = images_of(o, epilogue)
+    operands = *read, packed, *channel_operands(isa, epilogue_key, oc, o, weight_sums, epilogue)
     return KernelCall(depthwise.module_of, plan, out, operands, epilogue_key.dtype, len(read))
 
 
@@ -306,9 +201,9 @@ def _convolve_depthwise_float(
         min(width // count, depthwise_float.MAX_POSITIONS),
         stride * count,
         window.dilation[1],
-        _epilogue_key(isa, oc, epilogue, is_int16=False),
+        epilogue_key_of(isa, oc, epilogue, is_int16=False),
     )
-    xp = _array_module(o.weight)
+    xp = array_module(o.weight)
     tiled = xp.tile(o.weight.reshape(kh * kw, inputs), (1, count))
     tiled = xp.pad(tiled, [(0, 0), (0, -oc % isa.lanes)])
     packed = tiled.reshape(kh * kw, -1, isa.lanes).transpose(1, 0, 2).reshape(-1)
@@ -319,8 +214,8 @@ def _convolve_depthwise_float(
     def out(x: Sequence[int]) -> tuple[int, ...]:
         return *window.out(x), inputs
 
-    read = _inputs(o, epilogue)
-    operands = *read, packed, *_channel_operands(isa, key.epilogue, oc, o, None, epilogue)
+    read = images_of(o, epilogue)
+    operands = *read, packed, *channel_operands(isa, key.epilogue, oc, o, None, epilogue)
     return KernelCall(depthwise_float.module_of, plan, out, operands, key.epilogue.dtype, len(read))
 
 
@@ -345,7 +240,7 @@ def multiply(
     width = inputs[1].shape[2]
     is_int16 = np.dtype(inputs[0].dtype) == np.int16
     isa = isa.int16_set if is_int16 else isa
-    key = _epilogue_key(isa, width, epilogue, is_int16=is_int16)
+    key = epilogue_key_of(isa, width, epilogue, is_int16=is_int16)
 
     def plan(a: Sequence[int], workers: int) -> Plan:
         return tiling.of_matmul(isa, key, width, a, workers)
@@ -353,9 +248,9 @@ def multiply(
     def out(a: Sequence[int]) -> tuple[int, ...]:
         return a[1], width
 
-    limits = _limits(zero_points[0], epilogue, zero_points[1])
+    limits = limits_of(zero_points[0], epilogue, zero_points[1])
     bias = [np.zeros(1, np.int32)] * (1 + is_int16)
-    operands = *inputs, _channels(key, width, bias, epilogue), limits
+    operands = *inputs, channels_of(key, width, bias, epilogue), limits
     return KernelCall(matmul.module_of, plan, out, operands, key.dtype, 2)
 
 
@@ -378,7 +273,7 @@ def add(
     Returns:
       A kernel whose result is int8 of the inputs' shape.
     """
-    add_key, scale_rows = _add_key(isa, op, scales, epilogue)
+    add_key, scale_rows = add_key_of(isa, op, scales, epilogue)
     key = addition.KernelKey(isa, 1, add_key)
 
     def plan(x: Sequence[int], workers: int) -> Plan:
@@ -413,227 +308,9 @@ def combine(
     def out(shape: Sequence[int]) -> tuple[int, ...]:
         return *window.out(shape), channels
 
-    xp = _array_module(*zero_points)
+    xp = array_module(*zero_points)
     numbers = xp.stack([xp.asarray(z).astype(np.int32).reshape(()) for z in zero_points])
     return KernelCall(pool.module_of, plan, out, (x, numbers), x.dtype)
-
-
-# Operands.
-
-
-def _set_of(isa: InstructionSet, o: Operands) -> InstructionSet:
-    """The set that multiplies the operands."""
-    if np.dtype(o.x.dtype) == np.float32:
-        return isa.float32_set
-    return isa.int16_set if _is_wide(o) else isa
-
-
-def _inputs(o: Operands, epilogue: Epilogue | FloatSteps | None) -> tuple[Array, ...]:
-    """The inputs, whose examples `vmap` joins."""
-    if isinstance(epilogue, FloatSteps):
-        return o.x, *epilogue.of_kinds(OTHER, PADDED)
-    return (o.x,)
-
-
-def _is_int16(o: Operands) -> bool:
-    return np.dtype(o.x.dtype) == np.int16
-
-
-def _is_wide(o: Operands) -> bool:
-    """Whether the weights need instructions that multiply 16 bits by 16 bits."""
-    return np.dtype(o.weight.dtype) == np.int16
-
-
-def _epilogue_key(
-    isa: InstructionSet, channels: int, epilogue: Epilogue | FloatSteps | None, *, is_int16: bool
-) -> EpilogueKey:
-    """The specialization of an epilogue for so many channels, without a fused addition of int8."""
-    last = channels % isa.lanes or isa.lanes
-    if isa.is_float:
-        steps = epilogue if isinstance(epilogue, FloatSteps) else FloatSteps()
-        return EpilogueKey(isa, None, False, last, floats=steps.key)
-    assert not isinstance(epilogue, FloatSteps)
-    if epilogue is None:
-        return EpilogueKey(isa, None, False, last, is_int16, "i64" if is_int16 else "i32")
-    upper_only = not is_int16 and _allows_upper_only(epilogue.shift)
-    return EpilogueKey(isa, epilogue.double, upper_only, last, is_int16, epilogue.out)
-
-
-def _add_key(
-    isa: InstructionSet, op: str, scales: tuple[Scaling, Scaling], epilogue: Epilogue
-) -> tuple[AddKey, Array]:
-    """The specialization of an addition, and its operand "scales", see `fused_add.ROWS`."""
-    left, right = scales
-    result = Rescaling(epilogue.multiplier, epilogue.shift, epilogue.double)
-    rescalings = left.then, right.then, result
-    numbers = [
-        *(value for scale in scales for value in (scale.multiplier, scale.shift)),
-        *(value for r in rescalings for value in ((0, 0) if r is None else r[:2])),
-        *(scale.zero_point for scale in scales),
-        *(epilogue.zero_point, epilogue.least, epilogue.largest),
-    ]
-    xp = _array_module(*numbers)
-    column = xp.stack([xp.asarray(n).astype(np.int32).reshape(1) for n in numbers])
-
-    def scale(r: Rescaling) -> ScaleTable:
-        return ScaleTable(isa.lanes, r.double, _allows_upper_only(r.shift))
-
-    left_next, right_next = (r and scale(r) for r in (left.then, right.then))
-    key = AddKey(
-        op,
-        (_byte_scale_form(left), _byte_scale_form(right)),
-        (left_next, right_next, scale(result)),
-    )
-    return key, xp.tile(column, (1, isa.lanes))
-
-
-def _byte_scale_form(scale: Scaling) -> ByteScaleForm:
-    """The cheapest exact form for an operand's scale."""
-    numbers = scale.multiplier, scale.shift
-    if any(isinstance(n, jax.Array) for n in numbers):
-        return ByteScaleForm.for_unknown(double_round=scale.double)
-    return ByteScaleForm.for_constant(
-        *(np.asarray(n).item() for n in numbers), double_round=scale.double
-    )
-
-
-def _allows_upper_only(shift: Any) -> bool:
-    """Whether all shifts are constants for which the upper words of products suffice."""
-    return not isinstance(shift, jax.Array) and bool(np.all(np.asarray(shift) >= UPPER_SHIFT))
-
-
-def _element_dtype(isa: InstructionSet) -> type:
-    """The type of packed weights."""
-    return {1: np.int8, 2: np.int16, 4: np.float32}[isa.element_bytes]
-
-
-def _array_module(*arrays: Any) -> Any:
-    """NumPy, whose results are constants of the program; jax.numpy if an array is JAX's."""
-    return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
-
-
-def _channel_operands(
-    isa: InstructionSet,
-    key: EpilogueKey,
-    count: int,
-    o: Operands,
-    weight_sums: Array | None,
-    epilogue: Epilogue | FloatSteps | None,
-) -> tuple[Array, Array]:
-    """The operands "channels" and "limits" of a convolution, see `kernels.epilogue`.
-
-    Args:
-      isa: the instruction set.
-      key: specialization of the epilogue.
-      count: channels; a multiple of the weight's, where vectors hold several pixels.
-      o: operands of the convolution.
-      weight_sums: sum of the weights of each output channel, int32; None if they are floats.
-      epilogue: RESCALE and CLAMP, the steps of float32, or None.
-    """
-    if weight_sums is None:
-        steps = epilogue if isinstance(epilogue, FloatSteps) else FloatSteps()
-        return _float_operands(key, count, o.bias, steps)
-    assert not isinstance(epilogue, FloatSteps)
-    xp = _array_module(o.bias, o.x_zp, weight_sums)
-    if key.is_int16:
-        words = _int48_bias_words(isa, o.bias, weight_sums)
-        return _channels(key, count, words, epilogue), _limits(np.zeros(1, np.int32), epilogue)
-    bias, x_zp = (xp.asarray(v).reshape(-1).astype(np.int32) for v in (o.bias, o.x_zp))
-    if isa.element_bytes == 1:  # Inputs have `input_offset` added, and keep their zero point.
-        bias = bias - (x_zp + np.int32(isa.input_offset)) * xp.asarray(weight_sums)
-    return _channels(key, count, [bias], epilogue), _limits(x_zp, epilogue)
-
-
-def _float_operands(
-    key: EpilogueKey, count: int, bias: Array, steps: FloatSteps
-) -> tuple[Array, Array]:
-    """The operands "channels" and "limits" of a convolution of float32: bits of float32."""
-    rows = [_bits(row) for row in (bias, *steps.of_kinds(CHANNEL))]
-    numbers: list[Any] = [np.zeros(1, np.int32)]  # the value of padding
-    for kind, operand in zip(steps.key.operands, steps.operands, strict=True):
-        if kind == PADDED:
-            numbers.append(np.full(1, operand.shape[-1], np.int32))
-        elif kind == SCALAR:
-            numbers.append(_bits(operand).reshape(1))
-    # Epilogues of integers read as many.
-    numbers += [np.zeros(1, np.int32)] * (LARGEST + 1 - len(numbers))
-    return _channels(key, count, rows, None), _array_module(*numbers).concatenate(numbers)
-
-
-def _bits(values: Any) -> Array:
-    """The bits of float32, as int32."""
-    if isinstance(values, jax.Array):
-        return lax.bitcast_convert_type(values.astype(jnp.float32), jnp.int32)
-    return np.asarray(values, np.float32).view(np.int32)
-
-
-def _int48_bias_words(isa: InstructionSet, bias: Array, weight_sums: Array) -> list[Array]:
-    """The lower and the upper 32 bits of the int48 bias, less the offsets of input bytes."""
-    xp = _array_module(bias, weight_sums)
-    with _x64.scope():
-        total = xp.asarray(bias).reshape(-1).astype(np.int64)
-        if isa.element_bytes == 1:
-            # Upper bytes, which count 256 times, have `input_offset` added. Lower bytes have it
-            # added as well, after 128 is subtracted.
-            offset = np.int64(128 - isa.input_offset - 256 * isa.input_offset)
-            total = total + offset * xp.asarray(weight_sums).astype(np.int64)
-        return [part.astype(np.int32) for part in (total & 0xFFFFFFFF, total >> 32)]
-
-
-def _channels(
-    key: EpilogueKey, count: int, bias: Sequence[Array], epilogue: Epilogue | None
-) -> Array:
-    """The operand "channels" for `count` channels, see `kernels.epilogue`."""
-    rows = [*bias] if epilogue is None else [*bias, epilogue.multiplier, epilogue.shift]
-    xp = _array_module(*rows)
-
-    def padded(row: Any) -> Any:
-        row = xp.asarray(row).astype(np.int32).reshape(-1)
-        row = xp.tile(row, count // row.size)
-        # Padding must be a valid shift; the other rows may have any value.
-        return xp.pad(row, (0, -count % key.lanes), constant_values=UPPER_SHIFT)
-
-    return xp.stack([padded(row) for row in rows])
-
-
-def _limits(zero_point: Array, epilogue: Epilogue | None, *others: Array) -> Array:
-    """The operand "limits", see `kernels.epilogue`; `zero_point` is the input's."""
-    bounds = (0, 0, 0) if epilogue is None else epilogue[2:5]
-    values = zero_point, *bounds, *others
-    xp = _array_module(*values)
-    return xp.stack([xp.asarray(v).astype(np.int32).reshape(()) for v in values])
-
-
-def _pack_weights(
-    weight: Array, isa: InstructionSet, vectors: int, tile_vectors: int, cut: Cut
-) -> tuple[Array, Array | None]:
-    """Packs the weights of a convolution in the order in which the kernel reads them.
-
-    Args:
-      weight: int8, int16 or float32, [OC, KH, KW, IC].
-      isa: the instruction set.
-      vectors: vectors of all output channels.
-      tile_vectors: vectors of a tile.
-      cut: segments of a window row.
-
-    Returns:
-      The packed weights, [elements]; and their sums by output channel, int32, [OC], or None if
-      they are floats.
-    """
-    xp = _array_module(weight)
-    oc = weight.shape[0]
-    rows = weight.reshape(oc, -1, cut.terms)
-    sums = None if isa.is_float else rows.astype(np.int32).sum((1, 2))
-    widths = [(0, vectors * isa.lanes - oc), (0, 0), (0, cut.beyond)]
-    rows = xp.pad(rows, widths).astype(_element_dtype(isa))
-    count, words = cut.length // isa.depth, isa.depth // isa.inner
-    steps = rows.reshape(vectors, isa.lanes, -1, count, words, isa.inner)
-    whole = vectors // tile_vectors * tile_vectors
-    # Axes: block, vector, lane, segment, step, word of `isa.inner` elements, element. They become
-    # block, segment, step, vector, word, lane, element.
-    blocks = [steps[:whole].reshape(-1, tile_vectors, *steps.shape[1:]), steps[None, whole:]]
-    parts = [part.transpose(0, 3, 4, 1, 5, 2, 6).reshape(-1) for part in blocks]
-    return xp.concatenate(parts), sums
 
 
 # Calls.

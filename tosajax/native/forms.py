@@ -1,4 +1,4 @@
-"""CONV3D and TRANSPOSE_CONV2D, as convolutions over height and width."""
+"""CONV3D, TRANSPOSE_CONV2D and MATMUL by a constant, as convolutions over height and width."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax.fixedpoint import _x64
-from tosajax.native.call import Epilogue, Operands, convolve, run
+from tosajax.native.call import convolve, run
 from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.operands import Epilogue, FloatSteps, Operands
 from tosajax.ops._window import Window
 from tosajax.ops.conv import phases
 from tosajax.ops.routes.constant import depth_to_channels
+
+_ONE = Window((1, 1), (1, 1), (1, 1), ((0, 0), (0, 0)))
 
 
 def convolve_3d(
@@ -29,6 +32,22 @@ def convolve_3d(
     x, weight, window_2d = depth_to_channels(jnp.asarray(o.x), o.weight, o.x_zp, window)
     planes = run(convolve(isa, o._replace(x=x, weight=weight), window_2d, epilogue))
     return planes.reshape(shape[0], *window.out(shape), -1)
+
+
+def multiply_by_constant(
+    isa: InstructionSet, o: Operands, epilogue: Epilogue | FloatSteps | None = None
+) -> jax.Array:
+    """MATMUL by a constant matrix: x is [N, H, C], the weight [W, 1, C]; see `convolve`.
+
+    It is a 1x1 convolution, one pixel for each row.
+
+    Returns:
+      [N, H, W].
+    """
+    pixels = o._replace(x=jnp.asarray(o.x)[:, :, None], weight=o.weight[:, :, None])
+    if isinstance(epilogue, FloatSteps):
+        epilogue = epilogue.of_images(lambda other: jnp.asarray(other)[:, :, None])
+    return run(convolve(isa, pixels, _ONE, epilogue))[:, :, 0]
 
 
 def convolve_transposed(

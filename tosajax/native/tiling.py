@@ -19,12 +19,11 @@ from tosajax.native.kernels import (
     pool,
 )
 from tosajax.native.kernels.epilogue import EpilogueKey
+from tosajax.native.sharing import THREAD_MACS, Share, share_rows, threads_of
 from tosajax.ops._window import Window
 
-# The least work of an item, which pays for its staging copy and for claiming it; and of a thread,
-# which pays for waking it.
-_ITEM_MACS, _THREAD_MACS = 2**21, 2**17  # multiply-accumulates
 _OF_FLOAT = 4  # multiply-accumulates of integers, which take as long as one of float32
+# The least work of an item and of a thread, as of products in `sharing`.
 _ITEM_SUMS, _THREAD_SUMS = 2**15, 2**12  # elements of an addition
 _ITEM_STEPS, _THREAD_STEPS = 2**13, 2**10  # vectors that a pool combines
 _MOST_THREADS = 64
@@ -176,65 +175,6 @@ def threads() -> int:
     return min(_MOST_THREADS, len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
-class _Share(NamedTuple):
-    """How the rows of the output are cut into work items.
-
-    Args:
-      rows: rows of an item.
-      items_per_image: the last one computes rows of the item before it again, to have as many.
-      items: items in all images.
-      threads: the most that share them.
-    """
-
-    rows: int
-    items_per_image: int
-    items: int
-    threads: int
-
-
-def _sharing(items: int, worth: int, workers: int) -> int:
-    """The threads that share items, whose work pays for `worth` of them."""
-    return max(1, min(items, workers, worth))
-
-
-def _share(
-    images: int, height: int, row_macs: int, workers: int, *, unit: int = 1, worth: int = 1
-) -> _Share:
-    """Cuts images into items of some units of rows.
-
-    Args:
-      images: the number of images.
-      height: rows of an image.
-      row_macs: multiply-accumulates of a row.
-      workers: threads that there are.
-      unit: rows that are computed together.
-      worth: the rows of an item that pay for reading the weights, where each thread has as many.
-    """
-    rows = -(-_ITEM_MACS // max(1, row_macs))
-    if images < workers:  # An image is cut for all threads, some of which come late.
-        rows = min(rows, -(-height // (2 * workers)))
-    rows = max(rows, min(worth, -(-height // workers)))
-    least = -(-height // min(height, rows))
-    cuts = range(least, 2 * least) if images < workers else (least,)
-    rows = min((_rows(height, cut, unit) for cut in cuts), key=lambda r: _most(height, r, workers))
-    per_image = -(-height // rows)
-    items = images * per_image
-    used = _sharing(items, images * height * row_macs // _THREAD_MACS, workers)
-    return _Share(rows, per_image, items, used)
-
-
-def _rows(height: int, items: int, unit: int) -> int:
-    """The rows of each of some equal items; the last one does again what the one before has."""
-    rows = -(-height // items)
-    return min(height, -(-rows // unit) * unit)
-
-
-def _most(height: int, rows: int, workers: int) -> int:
-    """The rows that the thread with most items of an image computes."""
-    items = -(-height // rows)
-    return -(-items // workers) * rows
-
-
 class _Axis(NamedTuple):
     """The elements of an input row that a work item reads: padding, copied ones, padding."""
 
@@ -284,7 +224,7 @@ def _staging(
     window: Window,
     weight: Sequence[int],
     cut: Cut,
-    share: _Share,
+    share: Share,
     size: tuple[int, int],
     input_bytes: int,
 ) -> _Staging:
@@ -332,18 +272,17 @@ def of_convolution(
     size, input_bytes, is_1x1 = isa.element_bytes, epilogue.input_bytes, _is_1x1(window)
     planes = 2 if epilogue.is_int16 and size == 1 else 1
     oc, kh, kw, ic = weight
-    images, height, width, _ = x
-    out_height, out_width = window.out(x)
     pixels = _pixels(isa, tile_vectors, _run(window, x))
     if is_1x1:
-        images, height, width = 1, math.prod(x[:3]), 1
-        out_height, out_width = height, 1
+        x = 1, math.prod(x[:3]), 1, ic
+    images, _, width, _ = x
+    out_height, out_width = window.out(x)
     row_macs = out_width * oc * kh * kw * ic * planes
     row_macs *= _OF_FLOAT if isa.is_float else 1
     is_heavy = oc * kh * kw * ic * size > _MANY_WEIGHTS
     worth = -(-_TILES_OF_ITEM * pixels // out_width) if is_heavy else 1
     unit = pixels if is_1x1 else 1
-    share = _share(images, out_height, row_macs, workers, unit=unit, worth=worth)
+    share = share_rows(images, out_height, row_macs, workers, unit=unit, worth=worth)
     staging = _staging(isa, window, weight, cut, share, (width, out_width), input_bytes)
     stride, dilation = window.stride, window.dilation
     taps = range(kw) if is_split(window) else (0,)
@@ -356,17 +295,7 @@ def of_convolution(
     rest = vectors % tile_vectors
     key = convolution.KernelKey(isa, pixels, tile_vectors, rest, staging.in_place, epilogue)
     fields = convolution.Fields(
-        items_per_image=share.items_per_image,
-        rows=share.rows,
-        out_height=out_height,
-        out_width=out_width,
-        height=height,
-        row=width * ic * input_bytes,
-        left=staging.axis.left * ic,
-        copied=staging.axis.copied * ic,
-        right=staging.axis.right * ic,
-        top=window.pad[0][0],
-        stride=stride[0],
+        **_row_fields(share, staging.axis, window, x, input_bytes),
         staged=staging.rows,
         staged_row=staging.row,
         channels=oc,
@@ -387,6 +316,27 @@ def of_convolution(
     return Plan(key, [*fields.as_list(), *offsets], share.items, share.threads, table, scratch)
 
 
+def _row_fields(
+    share: Share, axis: _Axis, window: Window, x: Sequence[int], input_bytes: int
+) -> dict[str, int]:
+    """The fields of `row_block.RowFields` by which rows of the input are copied."""
+    _, height, width, channels = x
+    out_height, out_width = window.out(x)
+    return {
+        "items_per_image": share.items_per_image,
+        "rows": share.rows,
+        "out_height": out_height,
+        "out_width": out_width,
+        "height": height,
+        "row": width * channels * input_bytes,
+        "left": axis.left * channels,
+        "copied": axis.copied * channels,
+        "right": axis.right * channels,
+        "top": window.pad[0][0],
+        "stride": window.stride[0],
+    }
+
+
 def of_depthwise(
     key: depthwise.KernelKey, window: Window, multiplier: int, x: Sequence[int], workers: int
 ) -> Plan:
@@ -400,7 +350,7 @@ def of_depthwise(
       workers: threads that there are.
     """
     isa = key.isa
-    images, height, width, inputs = x
+    images, _, width, inputs = x
     out_height, out_width = window.out(x)
     (stride, stride_x), (dilation, dilation_x) = window.stride, window.dilation
     count = pixels_per_vector(isa, inputs * multiplier, out_width)
@@ -412,7 +362,7 @@ def of_depthwise(
     size = key.epilogue.input_bytes
     copies = key.groups * (size if isa.element_bytes == 1 else 1)
     row_macs = out_width // count * padded * key.rows * copies * isa.dot_length * 2
-    share = _share(images, out_height, row_macs, workers)
+    share = share_rows(images, out_height, row_macs, workers)
     staged = _reach(share.rows, stride, key.rows, dilation)
     staged_row = copies * out_width * pixel
     axis = _read(_reach(out_width, stride_x, key.taps, dilation_x), window.pad[1][0], width)
@@ -420,17 +370,7 @@ def of_depthwise(
     # All pixels are one piece where they are side by side in both copies.
     is_whole = stride_x == 1 and pixel == inputs * _WORD
     fields = depthwise.Fields(
-        items_per_image=share.items_per_image,
-        rows=share.rows,
-        out_height=out_height,
-        out_width=out_width,
-        height=height,
-        row=width * inputs * size,
-        left=axis.left * inputs,
-        copied=axis.copied * inputs,
-        right=axis.right * inputs,
-        top=window.pad[0][0],
-        stride=stride,
+        **_row_fields(share, axis, window, x, size),
         staged=staged,
         staged_row=staged_row,
         channels=channels,
@@ -462,27 +402,18 @@ def of_depthwise_float(
       x: shape of the input.
       workers: threads that there are.
     """
-    images, height, width, inputs = x
+    images, _, width, inputs = x
     out_height, out_width = window.out(x)
     (stride, stride_x), (dilation, dilation_x) = window.stride, window.dilation
     vectors = -(-inputs * count // key.isa.lanes)
-    padded, pixel = vectors * key.isa.lanes, inputs * _WORD
+    size = key.epilogue.input_bytes
+    padded, pixel = vectors * key.isa.lanes, inputs * size
     row_macs = out_width // count * padded * key.rows * key.taps * _OF_FLOAT
-    share = _share(images, out_height, row_macs, workers)
+    share = share_rows(images, out_height, row_macs, workers)
     axis = _read(_reach(out_width, stride_x, key.taps, dilation_x), window.pad[1][0], width)
     staged = _reach(share.rows, stride, key.rows, dilation)
     fields = depthwise_float.Fields(
-        items_per_image=share.items_per_image,
-        rows=share.rows,
-        out_height=out_height,
-        out_width=out_width,
-        height=height,
-        row=width * pixel,
-        left=axis.left * inputs,
-        copied=axis.copied * inputs,
-        right=axis.right * inputs,
-        top=window.pad[0][0],
-        stride=stride,
+        **_row_fields(share, axis, window, x, size),
         staged=staged,
         staged_row=axis.whole * pixel,
         channels=inputs * count,
@@ -529,7 +460,7 @@ def of_matmul(
     rows, rest = _pixels(isa, tile_vectors, height), vectors % tile_vectors
     key = matmul.KernelKey(isa, rows, tile_vectors, rest, depth % isa.inner, in_place, epilogue)
     blocks = -(-vectors // tile_vectors)
-    worth = max(1, height * width * depth // _THREAD_MACS)
+    worth = max(1, height * width * depth // THREAD_MACS)
     of_part, groups = _parts_of_matmul(key, count, blocks, height, depth, worth, workers)
     group = -(-blocks // groups)
     parts, groups = -(-height // of_part), -(-blocks // group)
@@ -556,7 +487,7 @@ def of_matmul(
     copy = 0 if in_place else _lines(of_part * fields.row_pitch)
     scratch = _lines(fields.panel + fields.bias + fields.corrections + copy)
     items = count * groups * parts
-    used = _sharing(items, count * height * width * depth // _THREAD_MACS, workers)
+    used = threads_of(items, count * height * width * depth // THREAD_MACS, workers)
     offsets = [number * of_segment * isa.element_bytes for number in range(segments)]
     table = epilogue.table_size(vectors)
     return Plan(key, [*fields.as_list(), *offsets], items, used, table, scratch)
@@ -607,7 +538,7 @@ def of_addition(key: addition.KernelKey, elements: int, workers: int) -> Plan:
     fair = -(-elements // (workers * unit)) * unit
     count = min(elements // unit * unit, _ITEM_SUMS, max(fair, _THREAD_SUMS))
     items = -(-elements // count)
-    used = _sharing(items, elements // _THREAD_SUMS, workers)
+    used = threads_of(items, elements // _THREAD_SUMS, workers)
     fields = addition.Fields(count=count, elements=elements)
     return Plan(key, fields.as_list(), items, used, key.add.table_size)
 
@@ -645,7 +576,7 @@ def of_pool(key: pool.KernelKey, window: Window, x: Sequence[int], workers: int)
         left=left,
         vectors=channels // key.lanes,
     )
-    used = _sharing(items, all_rows * steps // _THREAD_STEPS, workers)
+    used = threads_of(items, all_rows * steps // _THREAD_STEPS, workers)
     return Plan(key, fields.as_list(), items, used)
 
 

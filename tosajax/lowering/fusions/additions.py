@@ -21,8 +21,9 @@ from tosajax.lowering.fusions.pattern import (
 from tosajax.lowering.fusions.products import Product, window_of
 
 if TYPE_CHECKING:
-    from tosajax.native.call import KernelCall, Scaling
+    from tosajax.native.calls.schedule import KernelCall
     from tosajax.native.codegen.isa import InstructionSet
+    from tosajax.native.operands import Scaling
 
 # The fewest elements of an example that are worth a call.
 _FEWEST = 256
@@ -94,6 +95,7 @@ class ProductAddition(NamedTuple):
     def kernel(self, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Prepare:
         """The kernel for an instruction set."""
         from tosajax.native import call
+        from tosajax.native.operands import Adding
 
         product, addition, window = self.product, self.addition, window_of(self.main, tensors)
         term = addition.left if self.is_right else addition.right
@@ -102,7 +104,7 @@ class ProductAddition(NamedTuple):
             other = reader.tensor(term.inputs[0])
             epilogue = reader.epilogue(addition.rescale, addition.clamp)
             scales = addition.scales(reader)
-            adding = call.Adding(addition.main.op, other, self.is_right, scales, epilogue)
+            adding = Adding(addition.main.op, other, self.is_right, scales, epilogue)
             operands = product.operands(reader)
             return call.convolve(isa, operands, window, product.epilogue(reader), adding)
 
@@ -184,11 +186,11 @@ def _is_scaling(node: Node | None, dtype: DType, tensors: Mapping[str, Tensor]) 
 
 
 def _scaling(reader: Reader, first: Node, last: Node | None) -> Scaling:
-    from tosajax.native import call
+    from tosajax.native.operands import Rescaling, Scaling
 
     then = None
     if last is not None:
         numbers = reader.operands(last, "multiplier", "shift")
-        then = call.Rescaling(*numbers, double=rounds_twice(last))
+        then = Rescaling(*numbers, double=rounds_twice(last))
     scale = reader.operands(first, "input_zp", "multiplier", "shift")
-    return call.Scaling(*scale, double=rounds_twice(first), then=then)
+    return Scaling(*scale, double=rounds_twice(first), then=then)

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
 from tosajax.lowering.fusions.pattern import Prepare, Reader, inputs_of
-from tosajax.lowering.fusions.products import PLANAR, window_of
+from tosajax.lowering.fusions.products import MOST_TAPS, PLANAR, window_of
 from tosajax.lowering.fusions.slices import needless_slice, slices_of
-from tosajax.ops import _window
+from tosajax.native.codegen.floats import CHANNEL, ELEMENTWISE, IMAGES, OTHER, PADDED, SCALAR
 from tosajax.spec import NanMode
 
 if TYPE_CHECKING:
-    from tosajax.native.call import FloatSteps, KernelCall, Operands
+    from tosajax.native.calls.schedule import KernelCall
     from tosajax.native.codegen.isa import InstructionSet
+    from tosajax.native.operands import FloatSteps, Operands
 
-# The operators of steps, and how many of their first inputs they read; see `codegen.floats`.
-_STEPS = {
-    "ABS": 1,
-    "ADD": 2,
-    "CLAMP": 1,
-    "GREATER": 2,
-    "GREATER_EQUAL": 2,
-    "MAXIMUM": 2,
-    "MINIMUM": 2,
-    "MUL": 2,
-    "NEGATE": 1,
-    "RECIPROCAL": 1,
-    "SELECT": 3,
-    "SUB": 2,
-}
+_VALUES = "input", "input1", "input2", "input3"  # the arguments that elementwise operators have
 _BOUNDS = "min_val", "max_val"
 _MOST_STEPS = 16
 _MOST_OTHERS = 8  # of the operands of steps, images: a kernel has few pointers
@@ -47,7 +34,7 @@ class _Operand(NamedTuple):
     Args:
       name: the tensor that steps read.
       source: the tensor that the kernel reads: the input of its PAD, or the same.
-      kind: see `kernels.epilogue.FloatEpilogue`.
+      kind: see `native.codegen.floats`.
     """
 
     name: str
@@ -57,7 +44,7 @@ class _Operand(NamedTuple):
     @property
     def is_image(self) -> bool:
         """Whether it has a dimension of images."""
-        return self.kind in ("other", "padded")
+        return self.kind in IMAGES
 
 
 class FloatProduct(NamedTuple):
@@ -90,18 +77,34 @@ class FloatProduct(NamedTuple):
         from tosajax.native import call
 
         if self.main.op == "MATMUL":
-            return _matmul(self, tensors, isa)
+            return self._multiplied(tensors, isa)
         window = window_of(self.main, tensors)
         is_depthwise = self.main.op == "DEPTHWISE_CONV2D"
         convolve = call.convolve_depthwise if is_depthwise else call.convolve
 
         def prepare(reader: Reader) -> KernelCall:
-            return convolve(isa, self._read(reader), window, self.read_steps(reader))
+            return convolve(isa, self._read(reader), window, self._steps(reader))
+
+        return prepare
+
+    def _multiplied(self, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Prepare:
+        """The kernel of a MATMUL by a constant."""
+        from tosajax.native import forms
+        from tosajax.native.operands import Operands
+
+        values, zero = tensors[inputs_of(self.main)["b"]].values, np.zeros(1, np.float32)
+        assert values is not None
+        weight = values.transpose(2, 0, 1)
+
+        def prepare(reader: Reader) -> jax.Array:
+            (a,) = reader.operands(self.main, "a")
+            o = Operands(a, weight, zero, zero)
+            return forms.multiply_by_constant(isa, o, self._steps(reader))
 
         return prepare
 
     def _read(self, reader: Reader) -> Operands:
-        from tosajax.native.call import Operands
+        from tosajax.native.operands import Operands
 
         weight, bias, x_zp = reader.operands(self.main, "weight", "bias", "input_zp")
         return Operands(reader.tensor((self.cut or self.main).inputs[0]), weight, bias, x_zp)
@@ -110,18 +113,18 @@ class FloatProduct(NamedTuple):
         """Yields each operand of the steps once."""
         inside = {self.main.outputs[0], *(node.outputs[0] for node in self.steps)}
         padded = {node.outputs[0]: node.inputs[0] for node in self.pads}
-        read = (name for node in self.steps for name in node.inputs[: _STEPS[node.op]])
+        read = (name for node in self.steps for name in _read_by(node))
         for name in dict.fromkeys(read):
             if name in padded:
-                yield _Operand(name, padded[name], "padded")
+                yield _Operand(name, padded[name], PADDED)
             elif name not in inside:
                 kind = _kind(tensors[name], tensors[self.main.outputs[0]])
                 yield _Operand(name, name, kind)
 
-    def read_steps(self, reader: Reader) -> FloatSteps:
+    def _steps(self, reader: Reader) -> FloatSteps:
         """The steps with their operands, while the program is traced."""
-        from tosajax.native.call import FloatSteps
         from tosajax.native.kernels.epilogue import FloatEpilogue
+        from tosajax.native.operands import FloatSteps
 
         numbers, kinds, operands = {self.main.outputs[0]: 0}, list[str](), list[Any]()
         for each in self._operands(reader.tensors):
@@ -133,12 +136,12 @@ class FloatProduct(NamedTuple):
         for node in self.steps:
             if node.op == "CLAMP":
                 bounds[node.outputs[0]] = [1 + len(kinds), 2 + len(kinds)]
-                kinds += ["scalar"] * 2
+                kinds += [SCALAR] * 2
                 operands += [reader.attribute(node, name) for name in _BOUNDS]
         steps: list[tuple[str, tuple[int, ...]]] = []
         for node in self.steps:
             (output,) = node.outputs
-            read = [numbers[name] for name in node.inputs[: _STEPS[node.op]]]
+            read = [numbers[name] for name in _read_by(node)]
             numbers[output] = 1 + len(kinds) + len(steps)
             steps.append((node.op, (*read, *bounds.get(output, ()))))
         return FloatSteps(FloatEpilogue(tuple(kinds), tuple(steps)), tuple(operands))
@@ -168,7 +171,7 @@ def find_float_products(
         if node.op in PLANAR:
             window = window_of(node, tensors)
             cut = needless_slice(node, window, slices, tensors, readers)
-        steps = _steps(node, tensors, readers_of, places, taken)
+        steps = _following(node, tensors, readers_of, places, taken)
         taken |= {id(step) for step in steps}
         own = [
             pads[name]
@@ -182,9 +185,9 @@ def find_float_products(
 
 
 def is_float_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a native kernel computes a node's products of float32.
+    """Whether a native kernel computes a node's products of float32: those by constants.
 
-    Padding is a product with 0, which is not 0 where a weight is infinite: weights are constants.
+    Padding is a product with 0, which is not 0 where a weight is infinite.
     """
     if node.op not in (*PLANAR, "MATMUL"):
         return False
@@ -193,11 +196,14 @@ def is_float_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     left, right = (tensors[names[name]] for name in pair)
     if {left.dtype, tensors[node.outputs[0]].dtype} != {DType.FP32} or right.values is None:
         return False
-    is_matrix = node.op != "MATMUL" or right.values.shape[0] == 1
-    return is_matrix and bool(np.isfinite(right.values).all())
+    if node.op == "MATMUL":
+        return right.values.shape[0] == 1
+    if node.op == "DEPTHWISE_CONV2D" and math.prod(right.values.shape[:2]) > MOST_TAPS:
+        return False
+    return not any(node.attributes["pad"]) or bool(np.isfinite(right.values).all())
 
 
-def _steps(
+def _following(
     main: Node,
     tensors: Mapping[str, Tensor],
     readers_of: Callable[[str], Sequence[Node] | None],
@@ -217,7 +223,7 @@ def _steps(
     inside, others, steps, best = {main.outputs[0]}, set[str](), list[Node](), 0
     waiting = {id(n): n for n in readers_of(main.outputs[0]) or ()}
     while waiting and len(steps) < _MOST_STEPS:
-        node = waiting.pop(min(waiting, key=lambda key: places.get(key, -1)))
+        node = waiting.pop(min(waiting, key=places.__getitem__))
         if id(node) in taken or not _is_step(node, inside, result, tensors):
             break
         others |= {name for name in _outside(node, inside) if _is_other(tensors[name], result)}
@@ -236,20 +242,25 @@ def _steps(
 
 def _is_step(node: Node, inside: set[str], result: Tensor, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a node is elementwise, reads only what a kernel has, and has the product's shape."""
-    if node.op not in _STEPS or tensors[node.outputs[0]].shape != result.shape:
+    if node.op not in ELEMENTWISE or tensors[node.outputs[0]].shape != result.shape:
         return False
     if node.attributes.get("nan_mode", NanMode.PROPAGATE) != NanMode.PROPAGATE:
         return False
     return all(_kind(tensors[name], result) for name in _outside(node, inside))
 
 
+def _read_by(node: Node) -> list[str]:
+    """The tensors that an elementwise node reads, without zero points and shifts of integers."""
+    return [name for argument, name in inputs_of(node).items() if argument in _VALUES]
+
+
 def _outside(node: Node, inside: set[str]) -> list[str]:
     """The operands of an elementwise node that are not computed in the kernel."""
-    return [name for name in node.inputs[: _STEPS[node.op]] if name not in inside]
+    return [name for name in _read_by(node) if name not in inside]
 
 
 def _is_other(tensor: Tensor, result: Tensor) -> bool:
-    return _kind(tensor, result) == "other"
+    return _kind(tensor, result) == OTHER
 
 
 def _kind(tensor: Tensor, result: Tensor) -> str:
@@ -258,11 +269,11 @@ def _kind(tensor: Tensor, result: Tensor) -> str:
         return ""
     if tensor.values is not None:
         if tensor.values.size == 1:
-            return "scalar"
+            return SCALAR
         channels = result.shape[-1]
         if tensor.values.size == channels == tensor.values.shape[-1]:
-            return "channel"
-    return "other" if tensor.shape == result.shape else ""
+            return CHANNEL
+    return OTHER if tensor.shape == result.shape else ""
 
 
 def _pads_channels(node: Node, tensors: Mapping[str, Tensor]) -> bool:
@@ -273,27 +284,3 @@ def _pads_channels(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     if padding is None or value is None or value.any() or np.signbit(value).any():
         return False
     return padding.size == 8 and not padding.reshape(-1)[:-1].any()
-
-
-def _matmul(fusion: FloatProduct, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Prepare:
-    """A MATMUL by a constant matrix as a 1x1 convolution, one pixel for each row."""
-    from tosajax.native import call
-
-    values = tensors[inputs_of(fusion.main)["b"]].values
-    assert values is not None
-    weight = values.transpose(2, 0, 1)[:, :, None]
-    ones = _window.window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
-    zero = np.zeros(1, np.float32)
-
-    def prepare(reader: Reader) -> jax.Array:
-        (a,) = reader.operands(fusion.main, "a")
-        o = call.Operands(jnp.asarray(a)[:, :, None], weight, zero, zero)
-        steps = fusion.read_steps(reader)
-        operands = (
-            operand[:, :, None] if kind == "other" else operand
-            for kind, operand in zip(steps.key.operands, steps.operands, strict=True)
-        )
-        steps = steps._replace(operands=tuple(operands))
-        return call.run(call.convolve(isa, o, ones, steps))[:, :, 0]
-
-    return prepare

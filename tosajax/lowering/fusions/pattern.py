@@ -17,7 +17,8 @@ from tosajax.lowering.run import Run, Traced
 from tosajax.spec import Kind, RoundingMode
 
 if TYPE_CHECKING:
-    from tosajax.native.call import Epilogue, KernelCall
+    from tosajax.native.calls.schedule import KernelCall
+    from tosajax.native.operands import Epilogue
 
 
 def nodes_of(fusion: Sequence[Any]) -> list[Node]:
@@ -95,7 +96,7 @@ class Reader(NamedTuple):
 
     def epilogue(self, rescale: Node, clamp: Node | None) -> Epilogue:
         """The epilogue of a kernel: a RESCALE of sums, and a CLAMP of its results."""
-        from tosajax.native.call import Epilogue
+        from tosajax.native.operands import Epilogue
 
         out = self.tensors[rescale.outputs[0]].dtype.storage
         bounds = np.iinfo(out).min, np.iinfo(out).max

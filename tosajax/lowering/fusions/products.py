@@ -26,13 +26,14 @@ from tosajax.ops import _window
 from tosajax.ops.routes.operands import INT8_CHUNK, known_weights
 
 if TYPE_CHECKING:
-    from tosajax.native.call import Epilogue, KernelCall, Operands
+    from tosajax.native.calls.schedule import KernelCall
     from tosajax.native.codegen.isa import InstructionSet
+    from tosajax.native.operands import Epilogue, Operands
 
     Result = KernelCall | jax.Array
 
 # The most taps of a depthwise convolution: its kernel is unrolled over taps.
-_MOST_TAPS = 128
+MOST_TAPS = 128
 # The most products in an int32 sum: of two int8, or of int8 and a byte of int16, of which one has
 # no sign.
 _MOST_TERMS = {DType.INT8: INT8_CHUNK, DType.INT16: INT8_CHUNK // 2}
@@ -75,7 +76,7 @@ class Product(NamedTuple):
 
     def operands(self, reader: Reader) -> Operands:
         """The operands of a convolution; the zero point is subtracted from the weights."""
-        from tosajax.native.call import Operands
+        from tosajax.native.operands import Operands
 
         names = "weight", "bias", "input_zp", "weight_zp"
         weight, bias, x_zp, weight_zp = reader.operands(self.main, *names)
@@ -142,7 +143,7 @@ def obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
         return "shape of weights not known"
     if node.op == "DEPTHWISE_CONV2D":
         taps = math.prod(weight.shape[:2])
-        return f"{taps} taps, more than {_MOST_TAPS}" if taps > _MOST_TAPS else ""
+        return f"{taps} taps, more than {MOST_TAPS}" if taps > MOST_TAPS else ""
     terms = math.prod(weight.shape[1:])
     return f"{terms} terms are too many for sums in int32" if terms > _MOST_TERMS[x.dtype] else ""
 
@@ -177,7 +178,8 @@ def _convolution(
 def _matmul(
     node: Node, tensors: Mapping[str, Tensor], isa: InstructionSet
 ) -> Callable[[Reader, Epilogue | None], Result]:
-    from tosajax.native import call
+    from tosajax.native import call, forms
+    from tosajax.native.operands import Operands
 
     def multiply(reader: Reader, epilogue: Epilogue | None) -> KernelCall:
         a, b, a_zp, b_zp = reader.operands(node, "a", "b", "a_zp", "b_zp")
@@ -190,11 +192,9 @@ def _matmul(
         return multiply
 
     def convolve(reader: Reader, epilogue: Epilogue | None) -> jax.Array:
-        """Computes the MATMUL as a 1x1 convolution, one pixel for each row."""
         a, a_zp = reader.operands(node, "a", "a_zp")
-        o = call.Operands(jnp.asarray(a)[:, :, None], weight, np.zeros(1, np.int32), a_zp)
-        ones = _window.window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
-        return call.run(call.convolve(isa, o, ones, epilogue))[:, :, 0]
+        o = Operands(a, weight, np.zeros(1, np.int32), a_zp)
+        return forms.multiply_by_constant(isa, o, epilogue)
 
     return convolve
 
@@ -204,4 +204,4 @@ def _columns(node: Node, tensors: Mapping[str, Tensor]) -> np.ndarray | None:
     values, zero_point = (tensors[inputs_of(node)[name]].values for name in ("b", "b_zp"))
     if values is None or zero_point is None or len(values) > 1:
         return None
-    return known_weights(values.transpose(2, 0, 1)[:, :, None], zero_point)
+    return known_weights(values.transpose(2, 0, 1), zero_point)

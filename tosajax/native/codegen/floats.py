@@ -6,6 +6,11 @@ from collections.abc import Callable, Mapping
 
 from tosajax.native.codegen.builder import Value, element_count, vector
 
+# Kinds of operands of steps: images of the results' shape, or with fewer channels, the rest of
+# which are 0; one value for each channel; one for all.
+OTHER, PADDED, CHANNEL, SCALAR = "other", "padded", "channel", "scalar"
+IMAGES = OTHER, PADDED
+
 
 def of_bits(bits: Value) -> Value:
     """A vector of float32, from its bits."""

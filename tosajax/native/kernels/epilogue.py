@@ -17,6 +17,7 @@ import numpy as np
 
 from tosajax.native.codegen import floats, requantize
 from tosajax.native.codegen.builder import IRBuilder, Value, power_of_two_runs, vector
+from tosajax.native.codegen.floats import CHANNEL, IMAGES, OTHER, SCALAR
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.narrowing import Narrowing
 from tosajax.native.codegen.requantize import EvenOdd, ScaleTable
@@ -30,8 +31,6 @@ BIAS, BIAS_HIGH = range(2)
 # the bounds of results. Of float32, the value of padding, then a number for each padded or scalar
 # operand of steps: its channels, or its bits.
 FILL, ZERO_POINT, LEAST, LARGEST = range(4)
-# Kinds of operands of steps.
-OTHER, PADDED, CHANNEL, SCALAR = "other", "padded", "channel", "scalar"
 
 
 class FusedAdd(NamedTuple):
@@ -57,8 +56,7 @@ class FloatEpilogue(NamedTuple):
     Value 0 is the sums. The operands follow, and the result of each step; the last is stored.
 
     Args:
-      operands: the kind of each: `OTHER` values of the results' shape; values of so many channels
-        at most, the rest of which are 0 (`PADDED`); one for each `CHANNEL`; or a `SCALAR`.
+      operands: the kind of each, see `codegen.floats`.
       steps: operators of `floats.ELEMENTWISE`, and the numbers of the values that each reads.
     """
 
@@ -74,7 +72,7 @@ class FloatEpilogue(NamedTuple):
     @property
     def others(self) -> int:
         """Operands that are inputs of the kernel."""
-        return sum(kind in (OTHER, PADDED) for kind in self.operands)
+        return sum(kind in IMAGES for kind in self.operands)
 
 
 class EpilogueKey(NamedTuple):

@@ -84,8 +84,8 @@ def lift_some(
         pairs = zip(map(np.asarray, simulated(places, *half.inputs)), half.wanted, strict=True)
         return np.asarray(weights) @ np.stack([of(y, w) for y, w in pairs])
 
-    # Of all examples of a half together: the noise of each by itself orders tensors worse.
-    totals = [functools.partial(noise, half, of=noise_to_signal) for half in halves]
+    def total(half: Examples, places: Sequence[int]) -> float:
+        return float(noise(half, places, noise_to_signal))
 
     def of_all(places: Sequence[int]) -> np.ndarray:
         return np.concatenate([noise(half, places, relative_noise) for half in halves])
@@ -95,7 +95,8 @@ def lift_some(
 
     # What no multiply-accumulate reads is not for nothing: it takes memory.
     costs = [limits.cost(name) + _COST for name in names]
-    order = by_miss(costs, totals, fits, deadline)
+    # The noise of all examples of a half together: that of each by itself orders tensors worse.
+    order = by_miss(costs, [functools.partial(total, half) for half in halves], fits, deadline)
     chosen = best_set(sets_to_lift(order, fits), of_all) if order else []
     lifted = (*outputs, *(names[place] for place in chosen))
     more = [place for place in order if place not in chosen][:_LEFT]
@@ -166,7 +167,7 @@ def outputs_to_lift(model: PreparedModel) -> list[str]:
     ]
 
 
-_Noise = Callable[[Sequence[int]], Any]  # a number
+_Noise = Callable[[Sequence[int]], float]
 _NoiseOfEach = Callable[[Sequence[int]], np.ndarray]  # of some examples
 _Fits = Callable[[Sequence[int]], bool]
 
@@ -205,7 +206,7 @@ def _missed(places: Sequence[int], noise: _Noise, deadline: float) -> Iterator[t
     for place in places:
         if time.perf_counter() > deadline:
             return
-        yield place, float(noise([other for other in places if other != place]) - whole)
+        yield place, noise([other for other in places if other != place]) - whole
 
 
 def sets_to_lift(order: Sequence[int], fits: _Fits) -> list[list[int]]:

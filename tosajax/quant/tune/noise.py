@@ -47,7 +47,7 @@ def falls_clearly(before: np.ndarray, after: np.ndarray) -> bool:
         return bool(np.isfinite(after).all())
     if not after.mean() < (1 - GAIN) * before.mean():
         return False
-    return _errors(before - after) >= _OF_SOME
+    return bool(_errors(before - after) >= _OF_SOME)
 
 
 def _errors(gains: np.ndarray) -> float:
