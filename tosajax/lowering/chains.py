@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fusions import FloatProduct, Fusion, Product, nodes_of, output_of
+from tosajax.lowering.fusions import Elementwise, FloatProduct, Fusion, Product, nodes_of, output_of
 
 Part = Fusion | Node
 
@@ -56,7 +56,7 @@ def _batch_size(part: Part, tensors: Mapping[str, Tensor]) -> int | None:
 
 def _images(fusion: Fusion, tensors: Mapping[str, Tensor]) -> list[str]:
     """The inputs of a fusion that have a dimension of images."""
-    if isinstance(fusion, FloatProduct):
+    if isinstance(fusion, FloatProduct | Elementwise):
         return fusion.images(tensors)
     nodes = nodes_of(fusion)
     inside = {name for node in nodes for name in node.outputs}

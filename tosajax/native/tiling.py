@@ -15,6 +15,7 @@ from tosajax.native.kernels import (
     convolution,
     depthwise,
     depthwise_float,
+    elementwise,
     matmul,
     pool,
 )
@@ -49,6 +50,7 @@ KernelKey = (
     | depthwise_float.KernelKey
     | matmul.KernelKey
     | addition.KernelKey
+    | elementwise.KernelKey
     | pool.KernelKey
 )
 

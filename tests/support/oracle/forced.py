@@ -1,4 +1,4 @@
-"""Integer convolutions by one route, whatever their shapes."""
+"""Integer convolutions by one route, or all that native kernels can do, whatever their shapes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
+from tosajax.lowering.fusions import elementwise
 from tosajax.native import can_compile
 from tosajax.ops.routes import choose, convolution, loop, patches, platform
 from tosajax.ops.routes.operands import Convolution
@@ -26,7 +27,7 @@ def route(name: str) -> Iterator[None]:
     """Forces one route on all integer convolutions traced inside.
 
     Args:
-      name: "native", the kernels of compiled graphs; "convolution" or "patches", for constant
+      name: "native", the kernels of compiled graphs, of elementwise operators too; "convolution" or "patches", for constant
         weights; "traced", which treats constant weights as traced; or "loop", over blocks
         of taps. Kernels of many taps always loop, and depthwise ones have slices and a loop only.
 
@@ -44,7 +45,7 @@ def route(name: str) -> Iterator[None]:
 def _forced(name: str) -> contextlib.AbstractContextManager[object]:
     match name:
         case "native":
-            return contextlib.nullcontext()
+            return mock.patch.multiple(elementwise, LEAST_WORK=1, LEAST_ROW=1)
         case "convolution":
             return _constant_weights_by(Route(name, "forced", convolution.run))
         case "patches":

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.fusions.additions import Addition, ProductAddition, find_additions, joined
+from tosajax.lowering.fusions.elementwise import Elementwise, find_elementwise
 from tosajax.lowering.fusions.floats import FloatProduct, find_float_products, is_float_product
 from tosajax.lowering.fusions.pattern import nodes_of
 from tosajax.lowering.fusions.pools import Pool, find_pools
 from tosajax.lowering.fusions.products import Product, find_products, is_product
 
-Fusion = Product | ProductAddition | Addition | Pool | FloatProduct
+Fusion = Product | ProductAddition | Addition | Pool | FloatProduct | Elementwise
 
 
 def find_fusions(
@@ -37,7 +38,9 @@ def find_fusions(
     taken = {id(fusion.main) for fusion in of_sums if isinstance(fusion, ProductAddition)}
     alone = [fusion for fusion in products if id(fusion.main) not in taken]
     floats = find_float_products(nodes, tensors, readers, several)
-    return [*of_sums, *alone, *find_pools(nodes, tensors, readers), *floats]
+    found = [*of_sums, *alone, *find_pools(nodes, tensors, readers), *floats]
+    taken = {id(node) for fusion in found for node in nodes_of(fusion)}
+    return [*found, *find_elementwise(nodes, tensors, readers, several, taken)]
 
 
 def has_kernels(graph: Graph) -> bool:

@@ -27,6 +27,31 @@ def of_integer(number: Value, count: int) -> Value:
     return number.code.result("float", f"sitofp {number.type} {number.name} to float").splat(count)
 
 
+def of_integers(values: Value) -> Value:
+    """A vector of i32 as float32, rounded to nearest even."""
+    ir_type = vector("float", element_count(values.type))
+    return values.code.result(ir_type, f"sitofp {values.type} {values.name} to {ir_type}")
+
+
+def rounded(values: Value) -> Value:
+    """Float32 as i32: half to even, saturated; NaN as 0."""
+    lanes = element_count(values.type)
+    whole = _intrinsic("roundeven", values)
+    ir_type = vector("i32", lanes)
+    return values.code.call(ir_type, f"llvm.fptosi.sat.v{lanes}i32.v{lanes}f32", whole)
+
+
+def is_not_zero(values: Value) -> Value:
+    """Booleans; NaN is not zero."""
+    zeros = Value(values.code, values.type, "splat (float 0.0)")
+    return _compare("une", values, zeros)
+
+
+def bits_of_infinity(*, negative: bool) -> int:
+    """The bits of an infinity, as a signed integer."""
+    return -(1 << 23) if negative else 0xFF << 23
+
+
 def multiply_add(x: Value, y: Value, total: Value) -> Value:
     """x * y + total, rounded once."""
     return _intrinsic("fma", x, y, total)
@@ -43,6 +68,11 @@ def divide(x: Value, y: Value) -> Value:
 def maximum(x: Value, y: Value) -> Value:
     """The larger of two values; NaN if one is NaN."""
     return _intrinsic("maximum", x, y)
+
+
+def minimum(x: Value, y: Value) -> Value:
+    """The smaller of two values; NaN if one is NaN."""
+    return _intrinsic("minimum", x, y)
 
 
 def _clamp(values: Value, least: Value, largest: Value) -> Value:
@@ -73,11 +103,14 @@ def _ones(x: Value) -> Value:
 ELEMENTWISE: Mapping[str, Callable[..., Value]] = {
     "ABS": lambda x: _intrinsic("fabs", x),
     "ADD": add,
+    "CEIL": lambda x: _intrinsic("ceil", x),
     "CLAMP": _clamp,
+    "EQUAL": lambda x, y: _compare("oeq", x, y),
+    "FLOOR": lambda x: _intrinsic("floor", x),
     "GREATER": lambda x, y: _compare("ogt", x, y),
     "GREATER_EQUAL": lambda x, y: _compare("oge", x, y),
     "MAXIMUM": maximum,
-    "MINIMUM": lambda x, y: _intrinsic("minimum", x, y),
+    "MINIMUM": minimum,
     "MUL": lambda x, y: _binary("fmul", x, y),
     "NEGATE": lambda x: x.code.result(x.type, f"fneg {x.type} {x.name}"),
     "RECIPROCAL": lambda x: divide(_ones(x), x),

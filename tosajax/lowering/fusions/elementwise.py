@@ -1,0 +1,321 @@
+"""Elementwise operators and reductions of rows, several of which one kernel computes."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tosajax.dtypes import DType
+from tosajax.graph import Node, Tensor
+from tosajax.lowering.fusions.pattern import Prepare, Reader, inputs_of, rounds_twice
+from tosajax.native.codegen import floats, integers
+from tosajax.native.codegen.steps import (
+    CHANNEL,
+    ELEMENT,
+    FLOAT,
+    IMAGES,
+    REDUCTIONS,
+    ROW,
+    SCALAR,
+    TABLE,
+    Rescale,
+    Step,
+)
+from tosajax.spec import NanMode
+
+if TYPE_CHECKING:
+    from tosajax.native.calls.schedule import KernelCall
+    from tosajax.native.codegen.isa import InstructionSet
+
+_TYPES = {
+    DType.BOOL: "i1",
+    DType.INT8: "i8",
+    DType.INT16: "i16",
+    DType.INT32: "i32",
+    DType.FP32: FLOAT,
+}
+_VALUES = "input", "input1", "input2", "input3"  # the arguments that have the shape of results
+_BOUNDS = "min_val", "max_val"
+_OTHERS = "RESCALE", "TABLE", "CAST", "ARITHMETIC_RIGHT_SHIFT"
+_OPERATORS = {*floats.ELEMENTWISE, *integers.ELEMENTWISE, *REDUCTIONS, *_OTHERS}
+_MOST_STEPS = 64
+_MOST_IMAGES = 8  # a kernel has few pointers
+LEAST_ROW = 16  # elements of a row that are worth vectors of their own
+LEAST_WORK = 2**12  # elements times steps that are worth a call
+
+
+class Elementwise(NamedTuple):
+    """Elementwise operators and reductions of the last dimension; only the last is read elsewhere.
+
+    Args:
+      steps: the operators, in order; the last names the step.
+    """
+
+    steps: tuple[Node, ...]
+
+    @property
+    def main(self) -> Node:
+        return self.steps[-1]
+
+    def images(self, tensors: Mapping[str, Tensor]) -> list[str]:
+        """The inputs that have a value for each element or for each row."""
+        return [name for name, kind in self.operands(tensors).items() if kind in IMAGES]
+
+    def shape(self, tensors: Mapping[str, Tensor]) -> tuple[int, ...]:
+        """The shape of elements."""
+        names = [name for node in self.steps for name in (*node.outputs, *_values_of(node))]
+        return max((tensors[name].shape or () for name in names), key=math.prod)
+
+    def operands(self, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+        """The tensors that are not computed inside, and their kinds; those of elements first."""
+        shape, inside = self.shape(tensors), {node.outputs[0] for node in self.steps}
+        read = (name for node in self.steps for name in _values_of(node))
+        kinds = {name: _kind(tensors[name], shape) for name in read if name not in inside}
+        return dict(sorted(kinds.items(), key=lambda pair: pair[1] != ELEMENT))
+
+    def kernel(self, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Prepare:
+        """The kernel for an instruction set."""
+        from tosajax.native import elementwise
+
+        kinds, shape = self.operands(tensors), self.shape(tensors)
+
+        def prepare(reader: Reader) -> KernelCall:
+            operands = [_operand(reader, name, kind) for name, kind in kinds.items()]
+            reads = {name: number for number, name in enumerate(kinds)}
+            own: list[list[int]] = []
+            for node in self.steps:
+                more = list(_parameters(reader, node))
+                own.append([len(operands) + number for number in range(len(more))])
+                operands += more
+            steps: list[Step] = []
+            for node, numbers in zip(self.steps, own, strict=True):
+                read = *(reads[name] for name in _values_of(node)), *numbers
+                steps.append(_step(node, read, tensors, shape))
+                reads[node.outputs[0]] = len(operands) + len(steps) - 1
+            return elementwise.compute(isa, operands, steps)
+
+        return prepare
+
+
+def find_elementwise(
+    nodes: Sequence[Node],
+    tensors: Mapping[str, Tensor],
+    readers: Mapping[str, Node],
+    several: Mapping[str, Sequence[Node]],
+    taken: AbstractSet[int],
+) -> list[Elementwise]:
+    """Finds what one pass over memory computes; see `find_fusions`.
+
+    Args:
+      nodes: the graph's nodes, in order.
+      tensors: the graph's tensors, by name.
+      readers: the only reader of each tensor that has one.
+      several: the readers of each tensor that has more.
+      taken: the nodes of other fusions, by identity.
+    """
+    finder = _Finder(nodes, tensors, {**several, **{n: [r] for n, r in readers.items()}}, {*taken})
+    return list(finder.find())[::-1]
+
+
+class _Finder:
+    """Finds fusions of elementwise operators; see `find_elementwise`."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        tensors: Mapping[str, Tensor],
+        readers: Mapping[str, Sequence[Node]],
+        taken: set[int],
+    ) -> None:
+        self.nodes, self.tensors, self.readers, self.taken = nodes, tensors, readers, taken
+        self.makers = {name: place for place, node in enumerate(nodes) for name in node.outputs}
+
+    def find(self) -> Iterator[Elementwise]:
+        """Yields fusions, the last one first."""
+        for place in reversed(range(len(self.nodes))):
+            node = self.nodes[place]
+            if id(node) in self.taken or node.op not in _OPERATORS:
+                continue
+            name = node.inputs[0] if node.op in REDUCTIONS else node.outputs[0]
+            shape = self.tensors[name].shape
+            if not shape or len(shape) < 2 or not self._is_step(node, shape):
+                continue
+            found = self._from(place, shape)
+            if found is not None:
+                self.taken |= {id(step) for step in found.steps}
+                yield found
+
+    def _from(self, place: int, shape: tuple[int, ...]) -> Elementwise | None:
+        """The fusion that ends with a node; None if it is not worth a call."""
+        inside, waiting, images = set[int](), [-place], set[str]()
+        while waiting and len(inside) < _MOST_STEPS:
+            number = -heapq.heappop(waiting)
+            if number in inside:
+                continue
+            node = self.nodes[number]
+            read = {name for name in _values_of(node) if self._kind(name, shape) in IMAGES}
+            # The result was an input until now.
+            others = (images | read) - {node.outputs[0]}
+            if len(others) > _MOST_IMAGES:
+                continue
+            images, inside = others, inside | {number}
+            for name in read:
+                maker = self.makers.get(name)
+                if maker is not None and self._joins(maker, inside, shape):
+                    heapq.heappush(waiting, -maker)
+        steps = tuple(self.nodes[number] for number in sorted(inside))
+        found = Elementwise(steps)
+        return found if self._is_worth(found, shape) else None
+
+    def _joins(self, place: int, inside: set[int], shape: tuple[int, ...]) -> bool:
+        """Whether a node can be computed with those inside, which alone read its result."""
+        node = self.nodes[place]
+        if id(node) in self.taken or not self._is_step(node, shape):
+            return False
+        names = {id(self.nodes[number]) for number in inside}
+        return all(id(r) in names for r in self.readers.get(node.outputs[0], [node]))
+
+    def _is_worth(self, found: Elementwise, shape: tuple[int, ...]) -> bool:
+        """Whether a kernel computes a fusion well."""
+        kinds = {*found.operands(self.tensors).values()}
+        reduces = any(n.op in REDUCTIONS or _is_per_channel(n) for n in found.steps)
+        if ELEMENT not in kinds:
+            return False
+        if (reduces or ROW in kinds or CHANNEL in kinds) and shape[-1] < LEAST_ROW:
+            return False
+        return math.prod(shape) * len(found.steps) >= LEAST_WORK
+
+    def _kind(self, name: str, shape: tuple[int, ...]) -> str:
+        return _kind(self.tensors[name], shape)
+
+    def _is_step(self, node: Node, shape: tuple[int, ...]) -> bool:
+        """Whether a kernel computes a node for elements of a shape."""
+        if not _has_step(node, self.tensors):
+            return False
+        if not all(self._kind(name, shape) for name in _values_of(node)):
+            return False
+        result = self.tensors[node.outputs[0]].shape
+        if node.op in REDUCTIONS:
+            source = self.tensors[node.inputs[0]].shape
+            return source == shape and node.attributes["axis"] == len(shape) - 1 and shape[-1] > 1
+        return result is not None and _extent(result, shape) != ""
+
+
+def _has_step(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a kernel has instructions for the operator and types of a node."""
+    if node.op not in _OPERATORS:
+        return False
+    if node.attributes.get("nan_mode", NanMode.PROPAGATE) != NanMode.PROPAGATE:
+        return False
+    names = [*_values_of(node), *node.outputs]
+    if any(tensors[name].dtype not in _TYPES for name in names):
+        return False
+    source = _TYPES[tensors[names[0]].dtype]
+    if node.op in REDUCTIONS:
+        return (node.op, source) != ("REDUCE_SUM", FLOAT)
+    if node.op in _OTHERS:
+        return True
+    return node.op in (floats.ELEMENTWISE if source == FLOAT else integers.ELEMENTWISE)
+
+
+def _values_of(node: Node) -> list[str]:
+    """The tensors that a node reads by element."""
+    return [name for argument, name in inputs_of(node).items() if argument in _VALUES]
+
+
+def _extent(shape: tuple[int, ...], of: tuple[int, ...]) -> str:
+    """Whether a tensor has a value for each element, or for each row; "" if neither."""
+    if shape == of:
+        return ELEMENT
+    return ROW if shape == (*of[:-1], 1) else ""
+
+
+def _kind(tensor: Tensor, shape: tuple[int, ...]) -> str:
+    """The kind of an operand for elements of a shape; "" if a kernel cannot read it."""
+    if tensor.values is None:
+        return _extent(tensor.shape or (), shape)
+    if tensor.values.size == 1:
+        return SCALAR
+    return CHANNEL if tensor.values.size == tensor.values.shape[-1] == shape[-1] else ""
+
+
+def _is_per_channel(node: Node) -> bool:
+    return bool(node.attributes.get("per_channel"))
+
+
+def _operand(reader: Reader, name: str, kind: str) -> Any:
+    """A tensor that steps read, while the program is traced."""
+    from tosajax.native.elementwise import Operand
+
+    read = reader.tensor if kind in IMAGES else reader.value
+    return Operand(kind, read(name), _TYPES[reader.tensors[name].dtype])
+
+
+def _parameters(reader: Reader, node: Node) -> Iterator[Any]:
+    """The operands of a node that are no tensors of elements: scales, zero points, bounds."""
+    from tosajax.native.elementwise import Operand
+
+    source = _TYPES[reader.tensors[_values_of(node)[0]].dtype]
+    if node.op == "CLAMP":
+        for name in _BOUNDS:
+            yield Operand(SCALAR, np.asarray(reader.attribute(node, name)), source)
+    for argument, name in inputs_of(node).items():
+        if argument == "table":
+            yield Operand(TABLE, reader.value(name), "i32", source)
+        elif argument not in _VALUES and _needs(node, argument, reader.tensors):
+            value = reader.value(name)
+            yield Operand(SCALAR if value.size == 1 else CHANNEL, value, "i32")
+
+
+def _needs(node: Node, argument: str, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a step reads a parameter: not those that only have one value."""
+    source = tensors[_values_of(node)[0]].dtype
+    if node.op == "NEGATE":
+        return source is not DType.FP32
+    return node.op != "MUL" or (argument == "shift" and _shifts(node, tensors))
+
+
+def _shifts(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether MUL may shift its products."""
+    names = inputs_of(node)
+    shift = tensors[names["shift"]].values
+    return tensors[names["input1"]].dtype is DType.INT32 and (shift is None or bool(shift.any()))
+
+
+def _step(
+    node: Node, read: tuple[int, ...], tensors: Mapping[str, Tensor], shape: tuple[int, ...]
+) -> Step:
+    """A node as a step."""
+    source, result = tensors[_values_of(node)[0]], tensors[node.outputs[0]]
+    is_row = _extent(result.shape or (), shape) == ROW
+    mode = _mode(node, tensors)
+    return Step(node.op, read, _TYPES[source.dtype], _TYPES[result.dtype], mode, is_row)
+
+
+def _mode(node: Node, tensors: Mapping[str, Tensor]) -> tuple[bool, ...]:
+    """The mode of a step; see `codegen.steps`."""
+    match node.op:
+        case "ARITHMETIC_RIGHT_SHIFT":
+            return (node.attributes["round"],)
+        case "MUL":
+            return (_shifts(node, tensors),)
+        case "RESCALE":
+            scale = (tensors[inputs_of(node)[name]].values for name in ("multiplier", "shift"))
+            signs = (node.attributes[f"{side}_unsigned"] for side in ("input", "output"))
+            twice = node.attributes["scale32"] and rounds_twice(node)
+            return tuple(Rescale(twice, *signs, is_multiple=_is_multiple(*scale)))
+        case _:
+            return ()
+
+
+def _is_multiple(multiplier: np.ndarray | None, shift: np.ndarray | None) -> bool:
+    """Whether constant scales are integers."""
+    if multiplier is None or shift is None:
+        return False
+    units = np.int64(1) << shift.astype(np.int64)
+    return not (multiplier.astype(np.int64) % units).any()

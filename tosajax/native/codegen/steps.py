@@ -1,0 +1,150 @@
+"""Operators as steps of a kernel: the vector that each computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tosajax.native.codegen import floats, integers
+from tosajax.native.codegen.builder import Value, element_count, vector
+
+BOOLEAN, FLOAT = "i1", "float"  # IR types, beside "i8", "i16" and "i32"
+# Kinds of operands: one value for each element, for each row, for each element of a row, or one
+# for all; or the entries of a table.
+ELEMENT, ROW, CHANNEL, SCALAR, TABLE = "element", "row", "channel", "scalar", "table"
+IMAGES = ELEMENT, ROW
+REDUCTIONS = "REDUCE_MAX", "REDUCE_MIN", "REDUCE_SUM"
+
+
+class Step(NamedTuple):
+    """An operator.
+
+    Args:
+      op: its name.
+      read: the numbers of the values that it reads; operands come first, then results of steps.
+      source: the IR type of the first value that it reads; "i1" for booleans.
+      element: the IR type of its results.
+      mode: other facts that its instructions depend on: whether ARITHMETIC_RIGHT_SHIFT rounds,
+        whether MUL shifts, or those of `Rescale`.
+      is_row: whether it has one result for each row.
+    """
+
+    op: str
+    read: tuple[int, ...]
+    source: str
+    element: str
+    mode: tuple[bool, ...] = ()
+    is_row: bool = False
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.op in REDUCTIONS
+
+
+class Rescale(NamedTuple):
+    """The mode of RESCALE.
+
+    Args:
+      double_round: whether it rounds twice.
+      input_unsigned: whether inputs and their zero point are unsigned.
+      output_unsigned: whether results and their zero point are unsigned.
+      is_multiple: whether the scale is an integer.
+    """
+
+    double_round: bool
+    input_unsigned: bool
+    output_unsigned: bool
+    is_multiple: bool
+
+    def apply(self, source: str, element: str, operands: Sequence[Value]) -> Value:
+        """The results, of the operands in the order of TOSA's arguments."""
+        values, multiplier, shift, zero_point, output_zp = operands
+        if self.input_unsigned:
+            values, zero_point = (integers.unsigned(v, source) for v in (values, zero_point))
+        if self.output_unsigned:
+            output_zp = integers.unsigned(output_zp, element)
+        values = values - zero_point
+        if self.is_multiple:
+            scaled = values * (multiplier >> (shift & 31))
+        else:
+            scaled = integers.scale(values, multiplier, shift, double_round=self.double_round)
+        return integers.saturated(scaled + output_zp, element, is_unsigned=self.output_unsigned)
+
+
+def computed(step: Step, operands: Sequence[Value]) -> Value:
+    """The result of an elementwise operator."""
+    match step.op:
+        case "RESCALE":
+            return Rescale(*step.mode).apply(step.source, step.element, operands)
+        case "TABLE":
+            values, entries = operands
+            look_up = integers.looked_up if step.source == "i8" else integers.interpolated
+            return look_up(values, entries)
+        case "CAST":
+            return _cast(operands[0], step.source, step.element)
+        case "MUL" if any(step.mode):
+            x, y, shift = operands
+            return integers.multiply(x, y, shift)
+        case "ARITHMETIC_RIGHT_SHIFT":
+            x, amount = operands
+            return integers.arithmetic_shift(x, amount, step.element, rounds=any(step.mode))
+        case _ if step.source == FLOAT:
+            return floats.ELEMENTWISE[step.op](*operands)
+        case _:
+            return integers.ELEMENTWISE[step.op](*operands, step.element)
+
+
+def identity(step: Step) -> int:
+    """What a reduction begins with, as bits of i32."""
+    if step.op == "REDUCE_SUM":
+        return 0
+    if step.source == FLOAT:
+        return floats.bits_of_infinity(negative=step.op == "REDUCE_MAX")
+    largest = (1 << (integers.bits_of(step.source) - 1)) - 1
+    return largest if step.op == "REDUCE_MIN" else -largest - 1
+
+
+def combined(step: Step, total: Value, words: Value) -> Value:
+    """The sum or the extremum of two vectors, as i32."""
+    if step.source == FLOAT:
+        pick = floats.maximum if step.op == "REDUCE_MAX" else floats.minimum
+        return floats.to_bits(pick(floats.of_bits(total), floats.of_bits(words)))
+    if step.op == "REDUCE_SUM":
+        return total + words
+    return total.smax(words) if step.op == "REDUCE_MAX" else total.smin(words)
+
+
+def of_words(words: Value, element: str) -> Value:
+    """A vector of a type, from i32 that hold it."""
+    if element == BOOLEAN:
+        return words.not_equals(0)
+    return floats.of_bits(words) if element == FLOAT else words
+
+
+def to_words(values: Value, element: str) -> Value:
+    """A vector of a type as i32."""
+    if element == BOOLEAN:
+        return integers.of_booleans(values)
+    return floats.to_bits(values) if element == FLOAT else values
+
+
+def _cast(values: Value, source: str, element: str) -> Value:
+    """CAST between two types."""
+    if source == element:
+        return values
+    if element == BOOLEAN:
+        return floats.is_not_zero(values) if source == FLOAT else values.not_equals(0)
+    if source == BOOLEAN:
+        values = integers.of_booleans(values)
+    if element == FLOAT:
+        return floats.of_integers(values)
+    if source == FLOAT:
+        return integers.saturated(floats.rounded(values), element)
+    return integers.wrapped(values, element)
+
+
+def first_or(values: Value, count: int, other: int) -> Value:
+    """The first `count` lanes of i32, and a constant in the others."""
+    lanes = element_count(values.type)
+    others = values.code.value(other, vector("i32", lanes))
+    return values.shuffle(others, [lane + lanes * (lane >= count) for lane in range(lanes)])
