@@ -14,7 +14,7 @@ import tosajax
 from tosajax import Graph, Tensor
 from tosajax.builder import Builder
 from tosajax.dtypes import DType
-from tosajax.spec import NanMode, RoundingMode
+from tosajax.spec import NanMode, ResizeMode, RoundingMode
 
 pytest.importorskip("llvmlite")
 
@@ -117,6 +117,29 @@ def long(b: Builder, x: Tensor) -> Tensor:
     )
 
 
+def resized(b: Builder, x: Tensor, mode: ResizeMode = ResizeMode.BILINEAR) -> Tensor:
+    """Twice as high and wide."""
+    dtype = x.dtype if mode == ResizeMode.NEAREST_NEIGHBOR or x.dtype.is_float else DType.INT32
+    numbers = map(b.const_shape, ([4, 2, 4, 2], [-1, -1], [1, 1]))
+    return b.op("RESIZE", x, *numbers, mode=mode, dtype=dtype)
+
+
+def resized_sum(b: Builder, x: Tensor) -> Tensor:
+    """Only one RESIZE is in a kernel."""
+    nearest = resized(b, x, ResizeMode.NEAREST_NEIGHBOR)
+    return b.op("ADD", resized(b, x), b.op("CAST", nearest, dtype=DType.INT32))
+
+
+def gated(b: Builder, x: Tensor) -> Tensor:
+    """Each channel of an image times a number, as squeeze-and-excitation has it."""
+    most = b.op("REDUCE_MAX", b.op("REDUCE_MAX", x, axis=1), axis=2)
+    return squared_with(b, x, most)
+
+
+def squared_with(b: Builder, x: Tensor, y: Tensor) -> Tensor:
+    return b.op("MUL", x, y, b.const([0], DType.INT8))
+
+
 SOFTMAX = (
     "RESCALE, REDUCE_MAX, SUB, RESCALE, TABLE, ARITHMETIC_RIGHT_SHIFT, REDUCE_SUM, CLZ, SUB, MUL, "
     "ARITHMETIC_RIGHT_SHIFT, RESCALE"
@@ -137,6 +160,13 @@ TOGETHER: dict[str, tuple[Write, list[str]]] = {
     ),
     "comparisons": (compared, ["MUL, GREATER", "LOGICAL_NOT, BITWISE_NOT, SELECT"]),
     "floats": (floats, ["CAST, MUL, REDUCE_MAX, SUB, CLAMP, CAST"]),
+    "RESIZE": (lambda b, x: rescaled(b, resized(b, x)), ["RESIZE, RESCALE"]),
+    "RESIZE of floats": (
+        lambda b, x: resized(b, b.op("CAST", x, dtype=DType.FP32)),
+        ["CAST", "RESIZE"],
+    ),
+    "two RESIZEs": (resized_sum, ["RESIZE", "RESIZE, CAST, ADD"]),
+    "a gate": (gated, ["MUL"]),
     "a reduction at the end": (
         lambda b, x: b.op("REDUCE_MIN", squared(b, x), axis=3),
         ["MUL, REDUCE_MIN"],
@@ -178,10 +208,9 @@ def float_graph(op: str, dtype: DType = DType.FP32, **attributes: Any) -> Graph:
         float_graph("MAXIMUM", nan_mode=NanMode.IGNORE),
         float_graph("REDUCE_MAX", axis=2, nan_mode=NanMode.IGNORE),
         float_graph("REDUCE_MAX", axis=1),
-        float_graph("REDUCE_SUM", axis=2),
         float_graph("ABS", DType.BF16),
         float_graph("ABS", DType.FP16),
-        float_graph("EXP"),
+        float_graph("LOG"),
     ],
     ids=lambda graph: graph.nodes[-1].title,
 )

@@ -199,7 +199,7 @@ TOGETHER: dict[str, tuple[Write, list[str]]] = {
     ),
     "a gate by SIGMOID": (
         lambda b, x: times(b, y := convolved(b, x), b.op("SIGMOID", y)),
-        ["CONV2D"],
+        ["CONV2D, SIGMOID, MUL"],
     ),
     "all operators": (
         lambda b, x: all_operators(b, convolved(b, x), x),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,18 @@ from tosajax.dtypes import DType
 from tosajax.native import call
 from tosajax.native.calls.schedule import KernelCall
 from tosajax.native.codegen.isa import InstructionSet
-from tosajax.native.codegen.steps import CHANNEL, ELEMENT, ROW, SCALAR, TABLE, Rescale, Step
+from tosajax.native.codegen.steps import (
+    CHANNEL,
+    ELEMENT,
+    GATE,
+    OF_FLOATS,
+    OF_INTEGERS,
+    ROW,
+    SCALAR,
+    TABLE,
+    Rescale,
+    Step,
+)
 from tosajax.native.elementwise import Operand, compute
 from tosajax.spec import RoundingMode
 
@@ -92,12 +104,13 @@ class Case(NamedTuple):
     def kernel(self, s: InstructionSet, arrays: Sequence[np.ndarray]) -> KernelCall:
         operands = [Operand(ELEMENT, *pair) for pair in zip(arrays, self.elements, strict=True)]
         for kind, value in self.others:
-            table = {"element": "i32", "looked_up": self.elements[0]} if kind == TABLE else {}
-            element = self.elements[0] if self.op == "CLAMP" else "i32"
-            operands.append(Operand(kind, value, **{"element": element, **table}))
+            element, looked_up = "i32", self.elements[0] if kind == TABLE else ""
+            if self.op == "CLAMP":
+                element = self.elements[0]
+            operands.append(Operand(kind, value, element, looked_up))
         numbers = tuple(range(len(operands)))
         step = Step(self.op, numbers, self.elements[0], self.result, self.mode)
-        return compute(s, operands, [step])
+        return compute(s, arrays[0].shape, operands, [step])
 
 
 def one(value: Any, dtype: Any = np.int8) -> np.ndarray:
@@ -246,35 +259,72 @@ def test_each_operator(s: InstructionSet, name: str):
         same(found, case.wanted(arrays))
 
 
-def test_all_operators_have_cases():
-    from tosajax.native.codegen import floats, integers
+# Functions in float64, and the largest error in units of the last place of normal results.
+APPROXIMATE: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
+    "ERF": (np.vectorize(math.erf), 4),
+    "EXP": (np.exp, 2),
+    "RSQRT": (lambda x: 1 / np.sqrt(x), 1.5),
+    "SIGMOID": (lambda x: 1 / (1 + np.exp(-x)), 3),
+    "TANH": (np.tanh, 3),
+}
+SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 88.72, 88.73, -87.3, -104.0, 1e30, -1e30, 1.5, 4.0]
 
-    assert {case.op for case in CASES.values()} >= {*floats.ELEMENTWISE, *integers.ELEMENTWISE}
+
+@pytest.mark.parametrize("op", APPROXIMATE)
+@pytest.mark.parametrize("s", SETS)
+def test_approximations(s: InstructionSet, op: str):
+    function, most = APPROXIMATE[op]
+    rng = np.random.default_rng(7)
+    sizes = rng.normal(size=3000) * 10.0 ** rng.integers(-20, 4, 3000)
+    x = np.concatenate([SPECIAL, np.linspace(-12, 12, 3001), sizes]).astype(np.float32)[None]
+    step = Step(op, (0,), "float", "float")
+    found = native_calls.call(compute(s, x.shape, [Operand(ELEMENT, x, "float")], [step]))
+    with np.errstate(all="ignore"):
+        wanted = function(x.astype(np.float64))
+        rounded = wanted.astype(np.float32)
+    exact = ~np.isfinite(rounded) | (rounded == 0)
+    np.testing.assert_array_equal(found[exact], rounded[exact])
+    is_number = ~np.isnan(rounded)
+    np.testing.assert_array_equal(np.signbit(found[is_number]), np.signbit(rounded[is_number]))
+    least = np.finfo(np.float32).smallest_normal
+    inside = ~exact & (np.abs(wanted) >= least)
+    units = np.abs(found[inside] - wanted[inside]) / np.spacing(np.abs(rounded[inside]))
+    assert units.max() <= most
+    assert np.abs(found[~exact & ~inside]).max(initial=0) <= least
+
+
+def test_all_operators_have_cases():
+    cases = {case.op for case in CASES.values()} | APPROXIMATE.keys()
+    assert cases >= {*OF_FLOATS, *OF_INTEGERS}
 
 
 @pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 50])
 @pytest.mark.parametrize("s", SETS)
 def test_operands_of_each_kind(s: InstructionSet, length: int, at_end: bool):
-    """Values of elements, of rows, of channels, and single ones."""
+    """Values of elements, of rows, of channels, single ones, and of channels of each image."""
     for element in ("i32", "float"):
         shape = 2, 4, length
         parts = {
-            ELEMENT: shape, ROW: (2, 4, 1), CHANNEL: (length,), SCALAR: (1,)
+            ELEMENT: shape, ROW: (2, 4, 1), CHANNEL: (length,), SCALAR: (1,), GATE: (2, 1, length),
         }  # fmt: skip
         arrays = [drawn(element, part, seed) for seed, part in enumerate(parts.values())]
         operands = [Operand(k, a, element) for k, a in zip(parts, arrays, strict=True)]
         steps = [
             Step("MAXIMUM", (0, 1), element, element),
-            Step("MINIMUM", (4, 2), element, element),
-            Step("MAXIMUM", (3, 5), element, element),
+            Step("MINIMUM", (5, 2), element, element),
+            Step("MAXIMUM", (3, 6), element, element),
+            Step("MINIMUM", (4, 7), element, element),
         ]
-        shapes = shape, (2, 4, 1), (1, 1, length), (1, 1, 1)
-        x, of_rows, of_channels, scalar = (
+        shapes = shape, (2, 4, 1), (1, 1, length), (1, 1, 1), (2, 1, length)
+        x, of_rows, of_channels, scalar, gate = (
             jnp.asarray(a).reshape(own) for a, own in zip(arrays, shapes, strict=True)
         )
-        wanted = jnp.maximum(scalar, jnp.minimum(jnp.maximum(x, of_rows), of_channels))
-        same(native_calls.call(compute(s, operands, steps), at_end=at_end), np.asarray(wanted))
+        inner = jnp.minimum(jnp.maximum(x, of_rows), of_channels)
+        wanted = jnp.minimum(gate, jnp.maximum(scalar, inner))
+        same(
+            native_calls.call(compute(s, shape, operands, steps), at_end=at_end), np.asarray(wanted)
+        )
 
 
 @pytest.mark.parametrize("s", SETS)
@@ -286,7 +336,7 @@ def test_scales_of_channels(s: InstructionSet):
     operands = [Operand(ELEMENT, x, "i8"), *(Operand(k, v, "i32") for k, v in values)]
     mode = tuple(Rescale(False, False, False, False))
     found = native_calls.call(
-        compute(s, operands, [Step("RESCALE", tuple(range(5)), "i8", "i8", mode)])
+        compute(s, SHAPE, operands, [Step("RESCALE", tuple(range(5)), "i8", "i8", mode)])
     )
     wanted = ops.rescale(
         *map(jnp.asarray, (x, *(value for _, value in values))), scale32=True, per_channel=True,
@@ -311,12 +361,34 @@ def test_reductions(s: InstructionSet, op: str, element: str, length: int):
     wanted = getattr(ops, op.lower())(jnp.asarray(x), axis=2)
     reduction = Step(op, (0,), element, element, is_row=True)
     for at_end in (True, False):
-        kernel = compute(s, [Operand(ELEMENT, x, element)], [reduction])
+        kernel = compute(s, x.shape, [Operand(ELEMENT, x, element)], [reduction])
         same(native_calls.call(kernel, at_end=at_end), np.asarray(wanted))
     if element in ("i32", "float"):
         steps = [reduction, Step("SUB", (0, 1), element, element)]
-        found = native_calls.call(compute(s, [Operand(ELEMENT, x, element)], steps))
+        found = native_calls.call(compute(s, x.shape, [Operand(ELEMENT, x, element)], steps))
         same(found, np.asarray(ops.sub(jnp.asarray(x), wanted)))
+
+
+def added_in_order(x: np.ndarray) -> np.ndarray:
+    """Sums of the last dimension: 16 of every 16th element, then of halves."""
+    padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % 16)])
+    parts = padded.reshape(*x.shape[:-1], -1, 16)
+    total = np.zeros((*x.shape[:-1], 16), np.float32)
+    for number in range(parts.shape[-2]):
+        total = total + parts[..., number, :]
+    for half in (8, 4, 2, 1):
+        total = total[..., :half] + total[..., half:]
+    return total
+
+
+@pytest.mark.parametrize("length", [2, 15, 16, 17, 50, 400])
+@pytest.mark.parametrize("s", SETS)
+def test_sums_of_floats_have_one_order(s: InstructionSet, length: int):
+    rng = np.random.default_rng(length)
+    x = (rng.normal(size=(2, 3, length)) * 10.0 ** rng.integers(-4, 4, length)).astype(np.float32)
+    step = Step("REDUCE_SUM", (0,), "float", "float", is_row=True)
+    found = native_calls.call(compute(s, x.shape, [Operand(ELEMENT, x, "float")], [step]))
+    same(found, added_in_order(x))
 
 
 def chain(s: InstructionSet, x: Any, of_rows: Any) -> KernelCall:
@@ -339,7 +411,7 @@ def chain(s: InstructionSet, x: Any, of_rows: Any) -> KernelCall:
         Operand(ROW, of_rows, "i32"),
         Operand(SCALAR, np.int32(-300), "i32"),
     ]
-    return compute(s, operands, steps)
+    return compute(s, x.shape, operands, steps)
 
 
 def chained(x: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
@@ -375,7 +447,7 @@ def test_results_that_are_rows(s: InstructionSet):
     wide = x.astype(np.int32)
     operands = [Operand(ELEMENT, wide, "i32"), Operand(ROW, of_rows, "i32")]
     total = np.maximum(wide, of_rows).sum(-1, keepdims=True, dtype=np.int32)
-    found = native_calls.call(compute(s, operands, steps))
+    found = native_calls.call(compute(s, x.shape, operands, steps))
     same(found, np.asarray(ops.clz(jnp.asarray(total))))
 
 
@@ -383,9 +455,11 @@ def test_results_that_are_rows(s: InstructionSet):
 @pytest.mark.parametrize("s", USABLE)
 def test_threads_share_elements(s: InstructionSet, shape: tuple[int, ...]):
     x = drawn("i32", shape, 8)
-    invert = compute(s, [Operand(ELEMENT, x, "i32")], [Step("BITWISE_NOT", (0,), "i32", "i32")])
+    invert = compute(
+        s, x.shape, [Operand(ELEMENT, x, "i32")], [Step("BITWISE_NOT", (0,), "i32", "i32")]
+    )
     lowest = Step("REDUCE_MIN", (0,), "i32", "i32", is_row=True)
-    reduce = compute(s, [Operand(ELEMENT, x, "i32")], [lowest])
+    reduce = compute(s, x.shape, [Operand(ELEMENT, x, "i32")], [lowest])
     for kernel, wanted in ((invert, ~x), (reduce, x.min(-1, keepdims=True))):
         same(native_calls.call(kernel, pool=native_calls.Pool(3)), wanted)
 

@@ -132,7 +132,7 @@ def slope_of(slope: Any, other: Any = None) -> call.FloatSteps:
         ("MUL", (2, 4)),
         ("SELECT", (5, 4, 6)),
     )
-    key = FloatEpilogue(("scalar", "channel", "other"), steps)
+    key = FloatEpilogue(("scalar", "channel", "element"), steps)
     return call.FloatSteps(key, (0.0, slope, other))
 
 
@@ -146,7 +146,7 @@ def sloped(values: np.ndarray, slope: np.ndarray) -> np.ndarray:
 def test_sums_and_what_follows(s: InstructionSet, name: str, at_end: bool):
     """In guarded memory: only buffers are read and written."""
     o, sums = summed(name)
-    added = call.FloatSteps(FloatEpilogue(("other",), (("ADD", (0, 1)),)), (o.other,))
+    added = call.FloatSteps(FloatEpilogue(("element",), (("ADD", (0, 1)),)), (o.other,))
     for steps, wanted in (
         (None, sums),
         (added, sums + o.other),

@@ -65,7 +65,9 @@ def test_instructions(s: isa.InstructionSet):
 @pytest.mark.parametrize("s", [s for s in isa.SETS if s.machine], ids=lambda s: s.name)
 def test_instructions_of_float32(s: isa.InstructionSet):
     s = s.float32_set
-    end = EpilogueKey(s, None, False, s.lanes, floats=FloatEpilogue(("other",), (("ADD", (0, 1)),)))
+    end = EpilogueKey(
+        s, None, False, s.lanes, floats=FloatEpilogue(("element",), (("ADD", (0, 1)),))
+    )
     window = depthwise_float.KernelKey(s, 3, 3, 4, 1, 1, end)
     for module in (
         convolution.module_of(convolution.KernelKey(s, 4, 2, 0, True, end)),

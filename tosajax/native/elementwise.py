@@ -12,12 +12,13 @@ from jax import lax
 
 from tosajax.native.calls.schedule import KernelCall
 from tosajax.native.codegen.isa import InstructionSet
-from tosajax.native.codegen.steps import CHANNEL, FLOAT, IMAGES, SCALAR, TABLE, Step
+from tosajax.native.codegen.steps import CHANNEL, FLOAT, IMAGES, RESIZED, SCALAR, TABLE, Step
 from tosajax.native.kernels import elementwise
 from tosajax.native.kernels.elementwise import Fields, KernelKey
 from tosajax.native.operands import Array, array_module
 from tosajax.native.sharing import threads_of
 from tosajax.native.tiling import Plan
+from tosajax.ops.image import Samples
 
 # Elements times steps of an item, which pay for claiming it; and of a thread, for waking it.
 _ITEM, _THREAD = 2**18, 2**16
@@ -32,20 +33,25 @@ class Operand(NamedTuple):
         channel: [C]. Of a scalar: one value. Of a table: [256] or [513].
       element: the IR type of the array's elements; "i1" for booleans.
       looked_up: of a table, the IR type that it looks up.
+      grid: of an image that RESIZE reads, where its pixels are, as `grid_of` returns it.
     """
 
     kind: str
     array: Any
     element: str
     looked_up: str = ""
+    grid: np.ndarray | None = None
 
 
-def compute(isa: InstructionSet, operands: Sequence[Operand], steps: Sequence[Step]) -> KernelCall:
+def compute(
+    isa: InstructionSet, shape: Sequence[int], operands: Sequence[Operand], steps: Sequence[Step]
+) -> KernelCall:
     """Computes steps of elements.
 
     Args:
       isa: an instruction set of this processor.
-      operands: what the steps read; the first has the shape of elements, of rank 2 or more.
+      shape: the shape of elements, of rank 2 or more.
+      operands: what the steps read; at most one image for RESIZE.
       steps: in order; see `codegen.steps`.
 
     Returns:
@@ -55,45 +61,77 @@ def compute(isa: InstructionSet, operands: Sequence[Operand], steps: Sequence[St
     kinds = tuple(elementwise.Operand(o.kind, o.element, o.looked_up) for o in operands)
     key = KernelKey(isa, kinds, tuple(steps))
     images = [o.array for o in operands if o.kind in IMAGES]
-    length = images[0].shape[-1]
-    pitch = -(-length // isa.lanes) * isa.lanes
+    pitch = -(-shape[-1] // key.block) * key.block
     channels = [_words(o, pitch) for o in operands if o.kind == CHANNEL]
     numbers = [_words(o, 1) for o in operands if o.kind == SCALAR]
     tables = [_words(o, o.array.size) for o in operands if o.kind == TABLE]
 
+    resized = [o for o in operands if o.kind == RESIZED]
+    tables += [o.grid.reshape(-1) for o in resized if o.grid is not None]
+    plane = math.prod(resized[0].array.shape[1:]) if resized else 0
+
     def plan(x: Sequence[int], workers: int) -> Plan:
-        return _plan(key, x, workers)
+        return _plan(key, (x[0], *shape[1:]), plane, workers)
 
     def out(x: Sequence[int]) -> tuple[int, ...]:
-        return (*x[1:-1], 1) if steps[-1].is_row else tuple(x[1:])
+        del x
+        return (*shape[1:-1], 1) if steps[-1].is_row else tuple(shape[1:])
 
     joined = [_joined(words) for words in (channels, numbers, tables)]
-    return KernelCall(
-        elementwise.module_of, plan, out, (*images, *joined), key.dtype, len(images)
-    )
+    return KernelCall(elementwise.module_of, plan, out, (*images, *joined), key.dtype, len(images))
 
 
-def _plan(key: KernelKey, x: Sequence[int], workers: int) -> Plan:
-    """The plan for elements of a shape."""
-    lanes, elements, work = key.isa.lanes, math.prod(x), len(key.steps)
+def grid_of(
+    rows: Samples, columns: Samples, shape: Sequence[int], *, is_bilinear: bool, element: str
+) -> np.ndarray:
+    """Where the pixels of RESIZE are in an image, and the weights of their neighbours.
+
+    Args:
+      rows: where rows are among those of the image.
+      columns: where columns are.
+      shape: of the image, [N, H, W, C].
+      is_bilinear: whether it is bilinear, else it takes the nearest pixel.
+      element: the IR type of elements.
+
+    Returns:
+      Four words for each row, then for each column, see `kernels.elementwise`; int32.
+    """
+    parts = []
+    for samples, pitch in ((rows, shape[2] * shape[3]), (columns, shape[3])):
+        before, after = samples.before, samples.after
+        if not is_bilinear:
+            before = after = samples.nearest
+        weight, unit = samples.part.astype(np.int32), np.int32(samples.unit)
+        if element == FLOAT:
+            weight, unit = (samples.part / samples.unit).astype(np.float32), np.float32(1)
+        words = before * pitch, after * pitch, _bits(unit - weight), _bits(weight)
+        parts.append(np.stack([word.astype(np.int32) for word in words], 1))
+    return np.concatenate(parts)
+
+
+def _plan(key: KernelKey, x: Sequence[int], plane: int, workers: int) -> Plan:
+    """The plan for elements of a shape; `plane`: elements of an image that RESIZE reads."""
+    block, elements, work = key.block, math.prod(x), len(key.steps)
     if key.has_rows:
         length = x[-1]
     else:
-        most = -(-_ITEM // work // lanes) * lanes
-        fair = -(-elements // (workers * lanes)) * lanes
-        length = min(elements // lanes * lanes or elements, most, fair)
-    key = key._replace(last=length % lanes)
+        most = -(-_ITEM // work // block) * block
+        fair = -(-elements // (workers * block)) * block
+        length = min(elements // block * block or elements, most, fair)
+    key = key._replace(last=length % key.block)
     all_rows = -(-elements // length)
     rows = max(1, min(_ITEM // (length * work), -(-all_rows // workers)))
-    vectors, last = divmod(length, lanes)
-    pitch = (vectors + bool(last)) * lanes
+    pitch = -(-length // key.block) * key.block
     fields = Fields(
         rows=rows,
         all_rows=all_rows,
         length=length,
         elements=elements,
-        vectors=vectors,
+        blocks=length // key.block,
         pitch=pitch,
+        image_rows=math.prod(x[1:-1]),
+        width=x[-2] if len(x) > 2 else 1,
+        plane=plane,
     )
     items = -(-all_rows // rows)
     used = threads_of(items, elements * work // _THREAD, workers)
@@ -104,13 +142,17 @@ def _words(operand: Operand, length: int) -> Array:
     """Values of an operand as i32, with zeros up to a length."""
     xp = array_module(operand.array)
     values = xp.asarray(operand.array).reshape(-1)
-    if operand.element != FLOAT:
-        values = values.astype(np.int32)
-    elif xp is np:
-        values = values.astype(np.float32).view(np.int32)
-    else:
-        values = lax.bitcast_convert_type(values.astype(jnp.float32), jnp.int32)
+    values = _bits(values.astype(np.float32 if operand.element == FLOAT else np.int32))
     return xp.pad(values, (0, length - values.size))
+
+
+def _bits(values: Array) -> Array:
+    """The bits of float32, as int32; integers unchanged."""
+    if values.dtype != np.float32:
+        return values
+    if isinstance(values, np.ndarray):
+        return values.view(np.int32)
+    return lax.bitcast_convert_type(values, jnp.int32)
 
 
 def _joined(words: Sequence[Array]) -> Array:

@@ -14,9 +14,9 @@ import numpy as np
 from jax import lax
 
 from tosajax.fixedpoint import _x64
-from tosajax.native.codegen.floats import CHANNEL, IMAGES, PADDED, SCALAR
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.requantize import UPPER_SHIFT, ByteScaleForm, ScaleTable
+from tosajax.native.codegen.steps import CHANNEL, IMAGES, PADDED, SCALAR
 from tosajax.native.kernels.epilogue import LARGEST, EpilogueKey, FloatEpilogue
 from tosajax.native.kernels.fused_add import AddKey
 from tosajax.native.tiling import Cut

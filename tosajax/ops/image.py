@@ -51,8 +51,8 @@ def resize(
       [20, 30, 40]
     """
     _, height, width, _ = input.shape
-    rows = _samples(height, scale[0], scale[1], offset[0], border[0])
-    columns = _samples(width, scale[2], scale[3], offset[1], border[1])
+    rows = samples_of(height, scale[0], scale[1], offset[0], border[0])
+    columns = samples_of(width, scale[2], scale[3], offset[1], border[1])
     if mode == ResizeMode.NEAREST_NEIGHBOR:
         return _take(_take(input, rows.nearest, 1), columns.nearest, 2)
     if not out_type.is_float:
@@ -66,7 +66,7 @@ def resize(
     return _interpolate(across, rows, 1).astype(out_type.storage)
 
 
-class _Samples(NamedTuple):
+class Samples(NamedTuple):
     """For each output index of an axis: two input indices and the fraction between, in 1/unit."""
 
     before: np.ndarray
@@ -79,20 +79,28 @@ class _Samples(NamedTuple):
         return np.where(2 * self.part >= self.unit, self.after, self.before)
 
 
-def _samples(size: int, unit: int, step: int, offset: int, border: int) -> _Samples:
+def samples_of(size: int, unit: int, step: int, offset: int, border: int) -> Samples:
+    """The samples of an axis of RESIZE.
+
+    Args:
+      size: length of the axis.
+      unit: scale_n.
+      step: scale_d.
+      offset: position of the first sample, in 1 / unit.
+      border: how far the last sample lies beyond the input.
+    """
     count = ((size - 1) * unit - offset + border) // step + 1
     position = np.arange(count) * step + offset
     index, part = position // unit, position % unit
-    before = np.maximum(index, 0).astype(np.int32)
-    after = np.minimum(index + 1, size - 1).astype(np.int32)
-    return _Samples(before, after, part, unit)
+    before, after = (np.clip(i, 0, size - 1).astype(np.int32) for i in (index, index + 1))
+    return Samples(before, after, part, unit)
 
 
 def _take(value: jax.Array, indices: np.ndarray, axis: int) -> jax.Array:
     return jnp.take(value, jnp.asarray(indices, jnp.int32), axis, mode="clip")
 
 
-def _interpolate(value: jax.Array, samples: _Samples, axis: int) -> jax.Array:
+def _interpolate(value: jax.Array, samples: Samples, axis: int) -> jax.Array:
     """Weights the two neighbours of each sample: integers by `part`, floats by `part / unit`."""
     unit = samples.unit if jnp.issubdtype(value.dtype, jnp.integer) else 1
     part = (samples.part * unit / samples.unit).astype(value.dtype)

@@ -13,20 +13,25 @@ import numpy as np
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
 from tosajax.lowering.fusions.pattern import Prepare, Reader, inputs_of, rounds_twice
-from tosajax.native.codegen import floats, integers
 from tosajax.native.codegen.steps import (
     CHANNEL,
     ELEMENT,
     FLOAT,
+    GATE,
     IMAGES,
+    OF_FLOATS,
+    OF_INTEGERS,
     REDUCTIONS,
+    RESIZE,
+    RESIZED,
     ROW,
     SCALAR,
     TABLE,
     Rescale,
     Step,
 )
-from tosajax.spec import NanMode
+from tosajax.ops.image import samples_of
+from tosajax.spec import NanMode, ResizeMode
 
 if TYPE_CHECKING:
     from tosajax.native.calls.schedule import KernelCall
@@ -42,7 +47,7 @@ _TYPES = {
 _VALUES = "input", "input1", "input2", "input3"  # the arguments that have the shape of results
 _BOUNDS = "min_val", "max_val"
 _OTHERS = "RESCALE", "TABLE", "CAST", "ARITHMETIC_RIGHT_SHIFT"
-_OPERATORS = {*floats.ELEMENTWISE, *integers.ELEMENTWISE, *REDUCTIONS, *_OTHERS}
+_OPERATORS = {*OF_FLOATS, *OF_INTEGERS, *REDUCTIONS, *_OTHERS, RESIZE}
 _MOST_STEPS = 64
 _MOST_IMAGES = 8  # a kernel has few pointers
 LEAST_ROW = 16  # elements of a row that are worth vectors of their own
@@ -63,41 +68,49 @@ class Elementwise(NamedTuple):
         return self.steps[-1]
 
     def images(self, tensors: Mapping[str, Tensor]) -> list[str]:
-        """The inputs that have a value for each element or for each row."""
-        return [name for name, kind in self.operands(tensors).items() if kind in IMAGES]
+        """The inputs that have a dimension of images."""
+        return [name for name, kind in self.operands(tensors) if kind in IMAGES]
 
     def shape(self, tensors: Mapping[str, Tensor]) -> tuple[int, ...]:
         """The shape of elements."""
-        names = [name for node in self.steps for name in (*node.outputs, *_values_of(node))]
+        reductions = (node for node in self.steps if node.op in REDUCTIONS)
+        names = [*(n.outputs[0] for n in self.steps), *(n.inputs[0] for n in reductions)]
         return max((tensors[name].shape or () for name in names), key=math.prod)
 
-    def operands(self, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-        """The tensors that are not computed inside, and their kinds; those of elements first."""
+    def operands(self, tensors: Mapping[str, Tensor]) -> list[tuple[str, str]]:
+        """The tensors that are not computed inside, and their kinds."""
         shape, inside = self.shape(tensors), {node.outputs[0] for node in self.steps}
-        read = (name for node in self.steps for name in _values_of(node))
-        kinds = {name: _kind(tensors[name], shape) for name in read if name not in inside}
-        return dict(sorted(kinds.items(), key=lambda pair: pair[1] != ELEMENT))
+        read = (
+            (name, _kind(node, tensors[name], shape))
+            for node in self.steps
+            for name in _values_of(node)
+            if name not in inside
+        )
+        return list(dict.fromkeys(read))
 
     def kernel(self, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Prepare:
         """The kernel for an instruction set."""
         from tosajax.native import elementwise
 
-        kinds, shape = self.operands(tensors), self.shape(tensors)
+        pairs, shape = self.operands(tensors), self.shape(tensors)
+        resized = {node.inputs[0]: node for node in self.steps if node.op == RESIZE}
 
         def prepare(reader: Reader) -> KernelCall:
-            operands = [_operand(reader, name, kind) for name, kind in kinds.items()]
-            reads = {name: number for number, name in enumerate(kinds)}
+            operands = [_operand(reader, *pair, resized.get(pair[0])) for pair in pairs]
+            reads = {pair: number for number, pair in enumerate(pairs)}
             own: list[list[int]] = []
             for node in self.steps:
                 more = list(_parameters(reader, node))
                 own.append([len(operands) + number for number in range(len(more))])
                 operands += more
-            steps: list[Step] = []
+            steps, inside = list[Step](), dict[str, int]()
             for node, numbers in zip(self.steps, own, strict=True):
-                read = *(reads[name] for name in _values_of(node)), *numbers
+                kinds = ((n, _kind(node, tensors[n], shape)) for n in _values_of(node))
+                values = (inside.get(pair[0], reads.get(pair)) for pair in kinds)
+                read = *(number for number in values if number is not None), *numbers
                 steps.append(_step(node, read, tensors, shape))
-                reads[node.outputs[0]] = len(operands) + len(steps) - 1
-            return elementwise.compute(isa, operands, steps)
+                inside[node.outputs[0]] = len(operands) + len(steps) - 1
+            return elementwise.compute(isa, shape, operands, steps)
 
         return prepare
 
@@ -158,10 +171,11 @@ class _Finder:
             if number in inside:
                 continue
             node = self.nodes[number]
-            read = {name for name in _values_of(node) if self._kind(name, shape) in IMAGES}
+            read = {n for n in _values_of(node) if self._kind(node, n, shape) in IMAGES}
             # The result was an input until now.
             others = (images | read) - {node.outputs[0]}
-            if len(others) > _MOST_IMAGES:
+            samples = node.op == RESIZE and any(self.nodes[n].op == RESIZE for n in inside)
+            if len(others) > _MOST_IMAGES or samples:
                 continue
             images, inside = others, inside | {number}
             for name in read:
@@ -182,27 +196,29 @@ class _Finder:
 
     def _is_worth(self, found: Elementwise, shape: tuple[int, ...]) -> bool:
         """Whether a kernel computes a fusion well."""
-        kinds = {*found.operands(self.tensors).values()}
+        kinds = {kind for _, kind in found.operands(self.tensors)}
         reduces = any(n.op in REDUCTIONS or _is_per_channel(n) for n in found.steps)
-        if ELEMENT not in kinds:
+        if not kinds & {ELEMENT, RESIZED}:
             return False
-        if (reduces or ROW in kinds or CHANNEL in kinds) and shape[-1] < LEAST_ROW:
+        if (reduces or kinds & {ROW, CHANNEL, GATE, RESIZED}) and shape[-1] < LEAST_ROW:
             return False
         return math.prod(shape) * len(found.steps) >= LEAST_WORK
 
-    def _kind(self, name: str, shape: tuple[int, ...]) -> str:
-        return _kind(self.tensors[name], shape)
+    def _kind(self, node: Node, name: str, shape: tuple[int, ...]) -> str:
+        return _kind(node, self.tensors[name], shape)
 
     def _is_step(self, node: Node, shape: tuple[int, ...]) -> bool:
         """Whether a kernel computes a node for elements of a shape."""
         if not _has_step(node, self.tensors):
             return False
-        if not all(self._kind(name, shape) for name in _values_of(node)):
+        if not all(self._kind(node, name, shape) for name in _values_of(node)):
             return False
         result = self.tensors[node.outputs[0]].shape
         if node.op in REDUCTIONS:
             source = self.tensors[node.inputs[0]].shape
             return source == shape and node.attributes["axis"] == len(shape) - 1 and shape[-1] > 1
+        if node.op == RESIZE:
+            return result == shape
         return result is not None and _extent(result, shape) != ""
 
 
@@ -216,11 +232,11 @@ def _has_step(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     if any(tensors[name].dtype not in _TYPES for name in names):
         return False
     source = _TYPES[tensors[names[0]].dtype]
-    if node.op in REDUCTIONS:
-        return (node.op, source) != ("REDUCE_SUM", FLOAT)
-    if node.op in _OTHERS:
+    if node.op == RESIZE:
+        return all(tensors[name].values is not None for name in node.inputs[1:])
+    if node.op in REDUCTIONS or node.op in _OTHERS:
         return True
-    return node.op in (floats.ELEMENTWISE if source == FLOAT else integers.ELEMENTWISE)
+    return node.op in (OF_FLOATS if source == FLOAT else OF_INTEGERS)
 
 
 def _values_of(node: Node) -> list[str]:
@@ -235,10 +251,14 @@ def _extent(shape: tuple[int, ...], of: tuple[int, ...]) -> str:
     return ROW if shape == (*of[:-1], 1) else ""
 
 
-def _kind(tensor: Tensor, shape: tuple[int, ...]) -> str:
-    """The kind of an operand for elements of a shape; "" if a kernel cannot read it."""
+def _kind(node: Node, tensor: Tensor, shape: tuple[int, ...]) -> str:
+    """The kind of an operand of a node for elements of a shape; "" if a kernel cannot read it."""
     if tensor.values is None:
-        return _extent(tensor.shape or (), shape)
+        own = tensor.shape or ()
+        if node.op == RESIZE:
+            return RESIZED
+        is_gate = len(shape) > 2 and own == (shape[0], *(1 for _ in shape[1:-1]), shape[-1])
+        return _extent(own, shape) or (GATE if is_gate else "")
     if tensor.values.size == 1:
         return SCALAR
     return CHANNEL if tensor.values.size == tensor.values.shape[-1] == shape[-1] else ""
@@ -248,12 +268,38 @@ def _is_per_channel(node: Node) -> bool:
     return bool(node.attributes.get("per_channel"))
 
 
-def _operand(reader: Reader, name: str, kind: str) -> Any:
-    """A tensor that steps read, while the program is traced."""
+def _operand(reader: Reader, name: str, kind: str, resize: Node | None) -> Any:
+    """A tensor that steps read, while the program is traced; `resize`: the RESIZE that reads it."""
     from tosajax.native.elementwise import Operand
 
     read = reader.tensor if kind in IMAGES else reader.value
-    return Operand(kind, read(name), _TYPES[reader.tensors[name].dtype])
+    element = _TYPES[reader.tensors[name].dtype]
+    grid = None if resize is None or kind != RESIZED else _grid(resize, reader.tensors, element)
+    return Operand(kind, read(name), element, grid=grid)
+
+
+def _grid(node: Node, tensors: Mapping[str, Tensor], element: str) -> np.ndarray:
+    """Where the pixels of a RESIZE are."""
+    from tosajax.native.elementwise import grid_of
+
+    names = inputs_of(node)
+    shape = tensors[names["input"]].shape
+    scale, offset, border = (
+        _numbers(tensors[names[name]]) for name in ("scale", "offset", "border")
+    )
+    assert shape
+    rows = samples_of(shape[1], scale[0], scale[1], offset[0], border[0])
+    columns = samples_of(shape[2], scale[2], scale[3], offset[1], border[1])
+    return grid_of(rows, columns, shape, is_bilinear=_is_bilinear(node), element=element)
+
+
+def _numbers(tensor: Tensor) -> list[int]:
+    assert tensor.values is not None
+    return tensor.values.tolist()
+
+
+def _is_bilinear(node: Node) -> bool:
+    return node.attributes["mode"] == ResizeMode.BILINEAR
 
 
 def _parameters(reader: Reader, node: Node) -> Iterator[Any]:
@@ -264,7 +310,7 @@ def _parameters(reader: Reader, node: Node) -> Iterator[Any]:
     if node.op == "CLAMP":
         for name in _BOUNDS:
             yield Operand(SCALAR, np.asarray(reader.attribute(node, name)), source)
-    for argument, name in inputs_of(node).items():
+    for argument, name in inputs_of(node).items() if node.op != RESIZE else ():
         if argument == "table":
             yield Operand(TABLE, reader.value(name), "i32", source)
         elif argument not in _VALUES and _needs(node, argument, reader.tensors):
@@ -304,6 +350,8 @@ def _mode(node: Node, tensors: Mapping[str, Tensor]) -> tuple[bool, ...]:
             return (node.attributes["round"],)
         case "MUL":
             return (_shifts(node, tensors),)
+        case "RESIZE":
+            return (_is_bilinear(node),)
         case "RESCALE":
             scale = (tensors[inputs_of(node)[name]].values for name in ("multiplier", "shift"))
             signs = (node.attributes[f"{side}_unsigned"] for side in ("input", "output"))

@@ -14,7 +14,7 @@ from tosajax.graph import Node, Tensor
 from tosajax.lowering.fusions.pattern import Prepare, Reader, inputs_of
 from tosajax.lowering.fusions.products import MOST_TAPS, PLANAR, window_of
 from tosajax.lowering.fusions.slices import needless_slice, slices_of
-from tosajax.native.codegen.floats import CHANNEL, ELEMENTWISE, IMAGES, OTHER, PADDED, SCALAR
+from tosajax.native.codegen.steps import CHANNEL, ELEMENT, IMAGES, OF_FLOATS, PADDED, SCALAR
 from tosajax.spec import NanMode
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class _Operand(NamedTuple):
     Args:
       name: the tensor that steps read.
       source: the tensor that the kernel reads: the input of its PAD, or the same.
-      kind: see `native.codegen.floats`.
+      kind: see `native.codegen.steps`.
     """
 
     name: str
@@ -242,7 +242,7 @@ def _following(
 
 def _is_step(node: Node, inside: set[str], result: Tensor, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a node is elementwise, reads only what a kernel has, and has the product's shape."""
-    if node.op not in ELEMENTWISE or tensors[node.outputs[0]].shape != result.shape:
+    if node.op not in OF_FLOATS or tensors[node.outputs[0]].shape != result.shape:
         return False
     if node.attributes.get("nan_mode", NanMode.PROPAGATE) != NanMode.PROPAGATE:
         return False
@@ -260,7 +260,7 @@ def _outside(node: Node, inside: set[str]) -> list[str]:
 
 
 def _is_other(tensor: Tensor, result: Tensor) -> bool:
-    return _kind(tensor, result) == OTHER
+    return _kind(tensor, result) == ELEMENT
 
 
 def _kind(tensor: Tensor, result: Tensor) -> str:
@@ -273,7 +273,7 @@ def _kind(tensor: Tensor, result: Tensor) -> str:
         channels = result.shape[-1]
         if tensor.values.size == channels == tensor.values.shape[-1]:
             return CHANNEL
-    return OTHER if tensor.shape == result.shape else ""
+    return ELEMENT if tensor.shape == result.shape else ""
 
 
 def _pads_channels(node: Node, tensors: Mapping[str, Tensor]) -> bool:

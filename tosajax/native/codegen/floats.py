@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import struct
 
 from tosajax.native.codegen.builder import Value, element_count, vector
-
-# Kinds of operands of steps: images of the results' shape, or with fewer channels, the rest of
-# which are 0; one value for each channel; one for all.
-OTHER, PADDED, CHANNEL, SCALAR = "other", "padded", "channel", "scalar"
-IMAGES = OTHER, PADDED
 
 
 def of_bits(bits: Value) -> Value:
@@ -33,23 +28,35 @@ def of_integers(values: Value) -> Value:
     return values.code.result(ir_type, f"sitofp {values.type} {values.name} to {ir_type}")
 
 
+def nearest(values: Value) -> Value:
+    """Values rounded to integers, half to even."""
+    return _intrinsic("roundeven", values)
+
+
 def rounded(values: Value) -> Value:
     """Float32 as i32: half to even, saturated; NaN as 0."""
     lanes = element_count(values.type)
-    whole = _intrinsic("roundeven", values)
+    whole = nearest(values)
     ir_type = vector("i32", lanes)
     return values.code.call(ir_type, f"llvm.fptosi.sat.v{lanes}i32.v{lanes}f32", whole)
 
 
 def is_not_zero(values: Value) -> Value:
     """Booleans; NaN is not zero."""
-    zeros = Value(values.code, values.type, "splat (float 0.0)")
-    return _compare("une", values, zeros)
+    return _compare("une", values, constant(values, 0.0))
 
 
 def bits_of_infinity(*, negative: bool) -> int:
     """The bits of an infinity, as a signed integer."""
     return -(1 << 23) if negative else 0xFF << 23
+
+
+def constant(like: Value, number: float) -> Value:
+    """A number, rounded to float32, in all lanes of a vector's type."""
+    # LLVM takes the bits of the double of the same value.
+    (rounded_number,) = struct.unpack("<f", struct.pack("<f", number))
+    bits = struct.pack(">d", rounded_number).hex().upper()
+    return Value(like.code, like.type, f"splat (float 0x{bits})")
 
 
 def multiply_add(x: Value, y: Value, total: Value) -> Value:
@@ -59,6 +66,52 @@ def multiply_add(x: Value, y: Value, total: Value) -> Value:
 
 def add(x: Value, y: Value) -> Value:
     return _binary("fadd", x, y)
+
+
+def subtract(x: Value, y: Value) -> Value:
+    return _binary("fsub", x, y)
+
+
+def multiply(x: Value, y: Value) -> Value:
+    return _binary("fmul", x, y)
+
+
+def negate(x: Value) -> Value:
+    return x.code.result(x.type, f"fneg {x.type} {x.name}")
+
+
+def absolute(x: Value) -> Value:
+    return _intrinsic("fabs", x)
+
+
+def with_sign(size: Value, sign: Value) -> Value:
+    """A value with the sign of another."""
+    return _intrinsic("copysign", size, sign)
+
+
+def floor(x: Value) -> Value:
+    return _intrinsic("floor", x)
+
+
+def ceil(x: Value) -> Value:
+    return _intrinsic("ceil", x)
+
+
+def square_root(x: Value) -> Value:
+    return _intrinsic("sqrt", x)
+
+
+def equal(x: Value, y: Value) -> Value:
+    """Whether two values are equal; false of NaN, as `greater` and `greater_equal`."""
+    return _compare("oeq", x, y)
+
+
+def greater(x: Value, y: Value) -> Value:
+    return _compare("ogt", x, y)
+
+
+def greater_equal(x: Value, y: Value) -> Value:
+    return _compare("oge", x, y)
 
 
 def divide(x: Value, y: Value) -> Value:
@@ -75,7 +128,7 @@ def minimum(x: Value, y: Value) -> Value:
     return _intrinsic("minimum", x, y)
 
 
-def _clamp(values: Value, least: Value, largest: Value) -> Value:
+def clamp(values: Value, least: Value, largest: Value) -> Value:
     """Values between two bounds; NaN stays NaN."""
     values = _compare("olt", values, least).select(least, values)
     return _compare("ogt", values, largest).select(largest, values)
@@ -93,27 +146,3 @@ def _binary(op: str, x: Value, y: Value) -> Value:
 def _compare(predicate: str, x: Value, y: Value) -> Value:
     ir_type = vector("i1", element_count(x.type))
     return x.code.result(ir_type, f"fcmp {predicate} {x.type} {x.name}, {y.name}")
-
-
-def _ones(x: Value) -> Value:
-    return Value(x.code, x.type, "splat (float 1.0)")
-
-
-# The vectors that elementwise operators of TOSA compute, with NaN mode PROPAGATE.
-ELEMENTWISE: Mapping[str, Callable[..., Value]] = {
-    "ABS": lambda x: _intrinsic("fabs", x),
-    "ADD": add,
-    "CEIL": lambda x: _intrinsic("ceil", x),
-    "CLAMP": _clamp,
-    "EQUAL": lambda x, y: _compare("oeq", x, y),
-    "FLOOR": lambda x: _intrinsic("floor", x),
-    "GREATER": lambda x, y: _compare("ogt", x, y),
-    "GREATER_EQUAL": lambda x, y: _compare("oge", x, y),
-    "MAXIMUM": maximum,
-    "MINIMUM": minimum,
-    "MUL": lambda x, y: _binary("fmul", x, y),
-    "NEGATE": lambda x: x.code.result(x.type, f"fneg {x.type} {x.name}"),
-    "RECIPROCAL": lambda x: divide(_ones(x), x),
-    "SELECT": lambda condition, x, y: condition.select(x, y),
-    "SUB": lambda x, y: _binary("fsub", x, y),
-}

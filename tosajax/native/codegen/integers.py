@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from tosajax.native.codegen.builder import Value, element_count, vector
 
 
@@ -96,11 +94,13 @@ def of_booleans(values: Value) -> Value:
     return values.select(code.value(1, ir_type), code.value(0, ir_type))
 
 
-def _shift_left(x: Value, amount: Value, element: str) -> Value:
+def shift_left(x: Value, amount: Value, element: str) -> Value:
+    """LOGICAL_LEFT_SHIFT of a type."""
     return wrapped(x << (amount & 31), element)
 
 
-def _shift_right(x: Value, amount: Value, element: str) -> Value:
+def shift_right(x: Value, amount: Value, element: str) -> Value:
+    """LOGICAL_RIGHT_SHIFT of a type."""
     return wrapped(unsigned(x, element).lshr(amount & 31), element)
 
 
@@ -114,33 +114,6 @@ def arithmetic_shift(x: Value, amount: Value, element: str, *, rounds: bool) -> 
     return wrapped(result + (amount > 0).select(last_out, none), element)
 
 
-def _invert(x: Value) -> Value:
+def invert(x: Value) -> Value:
+    """All bits changed; of booleans, the other value."""
     return x ^ -1
-
-
-# The vectors that elementwise operators compute, of operands and the IR type of the result.
-ELEMENTWISE: Mapping[str, Callable[..., Value]] = {
-    "ABS": lambda x, _: x.smax(x.code.value(0, x.type) - x),
-    "ADD": lambda x, y, _: x + y,
-    "BITWISE_AND": lambda x, y, _: x & y,
-    "BITWISE_NOT": lambda x, _: _invert(x),
-    "BITWISE_OR": lambda x, y, _: x | y,
-    "BITWISE_XOR": lambda x, y, _: x ^ y,
-    "CLAMP": lambda x, least, largest, _: x.smax(least).smin(largest),
-    "CLZ": lambda x, _: leading_zeros(x),
-    "EQUAL": lambda x, y, _: x.equals(y),
-    "GREATER": lambda x, y, _: x > y,
-    "GREATER_EQUAL": lambda x, y, _: _invert(y > x),
-    "LOGICAL_AND": lambda x, y, _: x & y,
-    "LOGICAL_LEFT_SHIFT": _shift_left,
-    "LOGICAL_NOT": lambda x, _: _invert(x),
-    "LOGICAL_OR": lambda x, y, _: x | y,
-    "LOGICAL_RIGHT_SHIFT": _shift_right,
-    "LOGICAL_XOR": lambda x, y, _: x ^ y,
-    "MAXIMUM": lambda x, y, _: x.smax(y),
-    "MINIMUM": lambda x, y, _: x.smin(y),
-    "MUL": lambda x, y, _: x * y,
-    "NEGATE": lambda x, x_zp, zp, element: saturated(zp - (x - x_zp), element),
-    "SELECT": lambda condition, x, y, _: condition.select(x, y),
-    "SUB": lambda x, y, _: x - y,
-}

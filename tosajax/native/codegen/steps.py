@@ -2,18 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from tosajax.native.codegen import floats, integers
+from tosajax.native.codegen import floats, integers, transcendental
 from tosajax.native.codegen.builder import Value, element_count, vector
 
 BOOLEAN, FLOAT = "i1", "float"  # IR types, beside "i8", "i16" and "i32"
-# Kinds of operands: one value for each element, for each row, for each element of a row, or one
-# for all; or the entries of a table.
-ELEMENT, ROW, CHANNEL, SCALAR, TABLE = "element", "row", "channel", "scalar", "table"
-IMAGES = ELEMENT, ROW
+# Kinds of operands. Inputs, which have a dimension of images: a value for each element; fewer
+# channels, the rest of which are 0; a value for each row, which is the last dimension, or for each
+# channel of an image; an image of another size, which RESIZE reads.
+ELEMENT, PADDED, ROW, GATE, RESIZED = "element", "padded", "row", "gate", "resized"
+IMAGES = ELEMENT, PADDED, ROW, GATE, RESIZED
+# Parameters: a value for each channel, which is an element of a row; one for all; a table.
+CHANNEL, SCALAR, TABLE = "channel", "scalar", "table"
 REDUCTIONS = "REDUCE_MAX", "REDUCE_MIN", "REDUCE_SUM"
+RESIZE = "RESIZE"  # whose mode is whether it is bilinear
+
+# The vectors that elementwise operators compute: of float32, with NaN mode PROPAGATE, and of
+# integers and booleans, whose last argument is the IR type of results. Others have modes.
+OF_FLOATS: Mapping[str, Callable[..., Value]] = {
+    "ABS": floats.absolute,
+    "ADD": floats.add,
+    "CEIL": floats.ceil,
+    "CLAMP": floats.clamp,
+    "EQUAL": floats.equal,
+    "ERF": transcendental.erf,
+    "EXP": transcendental.exponential,
+    "FLOOR": floats.floor,
+    "GREATER": floats.greater,
+    "GREATER_EQUAL": floats.greater_equal,
+    "MAXIMUM": floats.maximum,
+    "MINIMUM": floats.minimum,
+    "MUL": floats.multiply,
+    "NEGATE": floats.negate,
+    "RECIPROCAL": lambda x: floats.divide(floats.constant(x, 1.0), x),
+    "RSQRT": lambda x: floats.divide(floats.constant(x, 1.0), floats.square_root(x)),
+    "SELECT": lambda condition, x, y: condition.select(x, y),
+    "SIGMOID": transcendental.sigmoid,
+    "SUB": floats.subtract,
+    "TANH": transcendental.tanh,
+}
+OF_INTEGERS: Mapping[str, Callable[..., Value]] = {
+    "ABS": lambda x, _: x.smax(x.code.value(0, x.type) - x),
+    "ADD": lambda x, y, _: x + y,
+    "BITWISE_AND": lambda x, y, _: x & y,
+    "BITWISE_NOT": lambda x, _: integers.invert(x),
+    "BITWISE_OR": lambda x, y, _: x | y,
+    "BITWISE_XOR": lambda x, y, _: x ^ y,
+    "CLAMP": lambda x, least, largest, _: x.smax(least).smin(largest),
+    "CLZ": lambda x, _: integers.leading_zeros(x),
+    "EQUAL": lambda x, y, _: x.equals(y),
+    "GREATER": lambda x, y, _: x > y,
+    "GREATER_EQUAL": lambda x, y, _: integers.invert(y > x),
+    "LOGICAL_AND": lambda x, y, _: x & y,
+    "LOGICAL_LEFT_SHIFT": integers.shift_left,
+    "LOGICAL_NOT": lambda x, _: integers.invert(x),
+    "LOGICAL_OR": lambda x, y, _: x | y,
+    "LOGICAL_RIGHT_SHIFT": integers.shift_right,
+    "LOGICAL_XOR": lambda x, y, _: x ^ y,
+    "MAXIMUM": lambda x, y, _: x.smax(y),
+    "MINIMUM": lambda x, y, _: x.smin(y),
+    "MUL": lambda x, y, _: x * y,
+    "NEGATE": lambda x, x_zp, zp, element: integers.saturated(zp - (x - x_zp), element),
+    "SELECT": lambda condition, x, y, _: condition.select(x, y),
+    "SUB": lambda x, y, _: x - y,
+}
 
 
 class Step(NamedTuple):
@@ -89,9 +143,16 @@ def computed(step: Step, operands: Sequence[Value]) -> Value:
             x, amount = operands
             return integers.arithmetic_shift(x, amount, step.element, rounds=any(step.mode))
         case _ if step.source == FLOAT:
-            return floats.ELEMENTWISE[step.op](*operands)
+            return OF_FLOATS[step.op](*operands)
         case _:
-            return integers.ELEMENTWISE[step.op](*operands, step.element)
+            return OF_INTEGERS[step.op](*operands, step.element)
+
+
+_OF_FLOAT_TOTALS = {
+    "REDUCE_MAX": floats.maximum,
+    "REDUCE_MIN": floats.minimum,
+    "REDUCE_SUM": floats.add,
+}
 
 
 def identity(step: Step) -> int:
@@ -107,8 +168,8 @@ def identity(step: Step) -> int:
 def combined(step: Step, total: Value, words: Value) -> Value:
     """The sum or the extremum of two vectors, as i32."""
     if step.source == FLOAT:
-        pick = floats.maximum if step.op == "REDUCE_MAX" else floats.minimum
-        return floats.to_bits(pick(floats.of_bits(total), floats.of_bits(words)))
+        combine = _OF_FLOAT_TOTALS[step.op]
+        return floats.to_bits(combine(floats.of_bits(total), floats.of_bits(words)))
     if step.op == "REDUCE_SUM":
         return total + words
     return total.smax(words) if step.op == "REDUCE_MAX" else total.smin(words)

@@ -13,12 +13,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tosajax.native.codegen import abi
+from tosajax.native.codegen import abi, floats
 from tosajax.native.codegen.abi import Buffers
 from tosajax.native.codegen.builder import (
     IRBuilder,
@@ -32,7 +32,10 @@ from tosajax.native.codegen.steps import (
     BOOLEAN,
     CHANNEL,
     FLOAT,
+    GATE,
     IMAGES,
+    RESIZE,
+    RESIZED,
     ROW,
     SCALAR,
     Step,
@@ -44,6 +47,7 @@ from tosajax.native.codegen.steps import (
     to_words,
 )
 
+BLOCK = 16  # the most lanes that a set has
 ENTRIES: Mapping[str, int] = {"i8": 256, "i16": 513}  # of a table, by the type that it looks up
 
 
@@ -55,15 +59,18 @@ class Fields(abi.Fields):
     all_rows: int
     length: int  # elements of a row
     elements: int  # of all rows
-    vectors: int  # whole vectors of a row
+    blocks: int  # whole blocks of a row
     pitch: int  # elements from a row of channels to the next, and of scratch memory
+    image_rows: int  # rows of an image
+    width: int  # rows of a row of pixels
+    plane: int  # elements of an image that RESIZE reads
 
 
 class Operand(NamedTuple):
     """An operand of the steps.
 
     Args:
-      kind: see above.
+      kind: see `codegen.steps`.
       element: the IR type of its elements; "i1" for booleans, "float" for float32.
       looked_up: of a table, the type that it looks up.
     """
@@ -80,7 +87,7 @@ class KernelKey(NamedTuple):
       isa: the instruction set.
       operands: what the steps read.
       steps: in order; the result of the last is stored.
-      last: elements of the last vector of a row, if it is not whole; else 0.
+      last: elements of the last block of a row, if it is not whole; else 0.
     """
 
     isa: InstructionSet
@@ -95,10 +102,16 @@ class KernelKey(NamedTuple):
         return f"tosajax_elementwise_{self.isa.label}_{digest[:32]}_{self.last}"
 
     @property
+    def block(self) -> int:
+        """Elements that are computed in turn: as many on each set, so that sums have one order."""
+        return max(BLOCK, self.isa.lanes)
+
+    @property
     def has_rows(self) -> bool:
         """Whether rows are those of the tensors."""
         kinds = {operand.kind for operand in self.operands}
-        return bool(kinds & {ROW, CHANNEL}) or any(step.is_reduction for step in self.steps)
+        fixed = {ROW, CHANNEL, GATE, RESIZED}
+        return bool(kinds & fixed) or any(step.is_reduction for step in self.steps)
 
     @property
     def dtype(self) -> Any:
@@ -196,6 +209,7 @@ class _Item:
             else:
                 self.fixed[number] = code.gep(tables, 4 * at_entry)
                 at_entry += ENTRIES[operand.looked_up]
+        self.grid = code.gep(tables, 4 * at_entry)
 
     def write(self, index: Value) -> None:
         """Writes the code of work item `index`."""
@@ -238,21 +252,33 @@ class _Row:
     def __init__(self, item: _Item, row: Value, begin: Value) -> None:
         self.item, self.code, self.key, self.row, self.begin = item, item.code, item.key, row, begin
         self.known = dict(item.fixed)  # the values that are the same for all elements of the row
+        self.begins: dict[int, Value] = {}  # of an operand, the index of the row's first element
+        self.sample: _Sample | None = None
         for number, operand in enumerate(item.key.operands):
-            if operand.kind == ROW:
-                first = item.loaded(number, row, 1)
-                self.known[number] = first.shuffle(first, [0] * item.lanes)
+            self._prepare(number, operand.kind)
+
+    def _prepare(self, number: int, kind: str) -> None:
+        """Computes what all elements of the row need of an operand."""
+        if kind == ROW:
+            first = self.item.loaded(number, self.row, 1)
+            self.known[number] = first.shuffle(first, [0] * self.item.lanes)
+        elif kind == GATE:
+            plan = self.item.plan
+            self.begins[number] = self.row // plan["image_rows"] * plan["length"]
+        elif kind == RESIZED:
+            self.sample = _Sample(self.item, self.row)
+        else:
+            self.begins[number] = self.begin
 
     def write(self) -> None:
-        code, item, plan = self.code, self.item, self.item.plan
-        lanes, last = item.lanes, self.key.last
+        code, item, block = self.code, self.item, self.key.block
+        blocks = item.plan["blocks"]
         self._compute_rows(0, {})
         for stage in range(item.stages.passes):
             totals = self._totals(stage)
-            with code.loop(plan["vectors"]) as number:
-                self._compute(stage, number * lanes, lanes, totals)
-            if last:
-                self._compute(stage, plan["vectors"] * lanes, last, totals)
+            with code.loop(blocks) as number:
+                self._compute_block(stage, number * block, block, totals)
+            self._compute_block(stage, blocks * block, self.key.last, totals)
             self._compute_rows(stage + 1, totals)
         if self.key.steps[-1].is_row:
             self._store(self.known[item.result], self.row, 1)
@@ -263,15 +289,26 @@ class _Row:
         steps = enumerate(self.key.steps, len(self.key.operands))
         return [(number, step) for number, step in steps if of[number] == stage]
 
-    def _totals(self, stage: int) -> dict[int, Value]:
+    def _totals(self, stage: int) -> dict[int, list[Value]]:
         """The accumulators of the reductions of a stage: addresses of vectors, by number."""
-        slots: dict[int, Value] = {}
+        slots: dict[int, list[Value]] = {}
         for number, step in self._numbered(stage + 1):
             if step.is_reduction:
                 ir_type = vector("i32", self.item.lanes)
-                slots[number] = self.code.alloca(ir_type)
-                self.code.store(self.code.value(identity(step), ir_type), slots[number])
+                vectors = range(self.key.block // self.item.lanes)
+                slots[number] = [self.code.alloca(ir_type) for _ in vectors]
+                for slot in slots[number]:
+                    self.code.store(self.code.value(identity(step), ir_type), slot)
         return slots
+
+    def _compute_block(
+        self, stage: int, place: Value, count: int, totals: Mapping[int, Sequence[Value]]
+    ) -> None:
+        """Computes a block of elements in a stage; see `_compute`."""
+        lanes = self.item.lanes
+        for vector_number, begin in enumerate(range(0, count, lanes)):
+            slots = {number: slots[vector_number] for number, slots in totals.items()}
+            self._compute(stage, place + begin, min(lanes, count - begin), slots)
 
     def _compute(self, stage: int, place: Value, count: int, totals: Mapping[int, Value]) -> None:
         """Computes a vector of elements in a stage.
@@ -286,7 +323,7 @@ class _Row:
         for number, step in self._numbered(stage):
             if step.is_row:
                 continue
-            result = computed(step, [values[n] for n in step.read])
+            result = values.computed(step)
             values.known[number] = result
             if number in kept:
                 self.code.store(to_words(result, step.element), self.kept(number, place))
@@ -300,18 +337,23 @@ class _Row:
             total = self.code.load(words.type, slot)
             self.code.store(combined(step, total, words), slot)
 
-    def _compute_rows(self, stage: int, totals: Mapping[int, Value]) -> None:
+    def _compute_rows(self, stage: int, totals: Mapping[int, Sequence[Value]]) -> None:
         """Computes the values of the row that a stage begins with."""
         for number, step in self._numbered(stage):
             if number in totals:
-                total = self.code.load(vector("i32", self.item.lanes), totals[number])
-                self.known[number] = of_words(self._reduced(step, total), step.element)
+                self.known[number] = of_words(self._reduced(step, totals[number]), step.element)
             elif step.is_row:
                 self.known[number] = computed(step, [self.known[n] for n in step.read])
 
-    def _reduced(self, step: Step, total: Value) -> Value:
-        """The total of all lanes, in each lane."""
+    def _reduced(self, step: Step, slots: Sequence[Value]) -> Value:
+        """The total of all lanes of some vectors, in each lane; halves are combined in turn."""
         lanes = half = self.item.lanes
+        parts = [self.code.load(vector("i32", lanes), slot) for slot in slots]
+        while len(parts) > 1:
+            middle = len(parts) // 2
+            pairs = zip(parts[:middle], parts[middle:], strict=True)
+            parts = [combined(step, *pair) for pair in pairs]
+        (total,) = parts
         while half > 1:
             half //= 2
             total = combined(step, total, total.shuffle(total, [i ^ half for i in range(lanes)]))
@@ -361,4 +403,62 @@ class _Elements:
             return of_words(words, item.step(number).element)
         if item.key.operands[number].kind == CHANNEL:
             return item.channels(number, self.place)
-        return item.loaded(number, self.row.begin + self.place, self.count)
+        return item.loaded(number, self.row.begins[number] + self.place, self.count)
+
+    def computed(self, step: Step) -> Value:
+        """The result of a step."""
+        if step.op != RESIZE:
+            return computed(step, [self[number] for number in step.read])
+        assert self.row.sample is not None
+        (number,) = step.read
+        return self.row.sample.value(number, self.place, self.count, step)
+
+
+class _Sample:
+    """The place of a row's pixel in an image that RESIZE reads.
+
+    The grid has four words for each row and then for each column of pixels: the elements from the
+    begin of the image to the neighbour before and behind, and the weights of both.
+
+    Args:
+      item: the work item.
+      row: index of the row, i64.
+    """
+
+    WORDS = 4
+
+    def __init__(self, item: _Item, row: Value) -> None:
+        self.item, code, plan = item, item.code, item.plan
+        image, pixel = row // plan["image_rows"], row % plan["image_rows"]
+        y, x = pixel // plan["width"], pixel % plan["width"]
+        height = plan["image_rows"] // plan["width"]
+        grid, size = item.grid, 4 * self.WORDS
+        self.rows, self.columns = (
+            [code.load("i32", grid, at * size, 4 * word) for word in range(self.WORDS)]
+            for at in (y, height + x)
+        )
+        self.begin = image * plan["plane"]
+
+    def value(self, number: int, place: Value, count: int, step: Step) -> Value:
+        """Elements of the pixel, from one of its channels on."""
+
+        def load(row: Value, column: Value) -> Value:
+            index = self.begin + row.to("i64") + column.to("i64") + place
+            return self.item.loaded(number, index, count)
+
+        (top, bottom, *vertical), (left, right, *horizontal) = self.rows, self.columns
+        if not any(step.mode):
+            return load(top, left)
+        above, below = (
+            self._mixed(load(row, left), load(row, right), horizontal, step)
+            for row in (top, bottom)
+        )
+        return self._mixed(above, below, vertical, step)
+
+    def _mixed(self, before: Value, after: Value, weights: Sequence[Value], step: Step) -> Value:
+        """The weighted sum of two vectors."""
+        words = (weight.splat(self.item.lanes) for weight in weights)
+        rest, weight = (of_words(w, FLOAT if step.source == FLOAT else "i32") for w in words)
+        if step.source == FLOAT:
+            return floats.multiply_add(after, weight, floats.multiply(before, rest))
+        return before * rest + after * weight

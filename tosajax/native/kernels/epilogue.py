@@ -17,10 +17,10 @@ import numpy as np
 
 from tosajax.native.codegen import floats, requantize
 from tosajax.native.codegen.builder import IRBuilder, Value, power_of_two_runs, vector
-from tosajax.native.codegen.floats import CHANNEL, IMAGES, OTHER, SCALAR
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.narrowing import Narrowing
 from tosajax.native.codegen.requantize import EvenOdd, ScaleTable
+from tosajax.native.codegen.steps import CHANNEL, ELEMENT, IMAGES, OF_FLOATS, SCALAR
 from tosajax.native.kernels.fused_add import AddKey, AddWriter
 
 # Rows of the operand "channels", int32, [rows, channels]; the bias of int48 accumulators has a row
@@ -56,8 +56,8 @@ class FloatEpilogue(NamedTuple):
     Value 0 is the sums. The operands follow, and the result of each step; the last is stored.
 
     Args:
-      operands: the kind of each, see `codegen.floats`.
-      steps: operators of `floats.ELEMENTWISE`, and the numbers of the values that each reads.
+      operands: the kind of each, see `codegen.steps`.
+      steps: operators of `steps.OF_FLOATS`, and the numbers of the values that each reads.
     """
 
     operands: tuple[str, ...] = ()
@@ -300,7 +300,7 @@ class EpilogueWriter:
         for total, place in zip(sums, places, strict=True):
             values = [floats.of_bits(total), *self._operands(first_vector, place)]
             for op, read in floats_key.steps:
-                values.append(floats.ELEMENTWISE[op](*(values[number] for number in read)))
+                values.append(OF_FLOATS[op](*(values[number] for number in read)))
             yield floats.to_bits(values[-1]) if floats_key.steps else total
 
     def _operands(self, first_vector: Value, place: _ResultVector) -> Iterator[Value]:
@@ -316,7 +316,7 @@ class EpilogueWriter:
                 of_row = code.gep(self.operands.channels, self.padded_channels * (4 * next(rows)))
                 index = first_vector + place.vector
                 bits = code.load(vector("i32", lanes), of_row, index * (4 * lanes))
-            elif kind == OTHER:
+            elif kind == ELEMENT:
                 bits = self._of_other(next(others), place)
             else:
                 channels = self._number(next(numbers)).to("i64")
