@@ -124,6 +124,13 @@ def resized(b: Builder, x: Tensor, mode: ResizeMode = ResizeMode.BILINEAR) -> Te
     return b.op("RESIZE", x, *numbers, mode=mode, dtype=dtype)
 
 
+def resized_in_place(b: Builder, x: Tensor) -> Tensor:
+    """Moved by half a pixel."""
+    y = b.op("CAST", x, dtype=DType.FP32)
+    numbers = map(b.const_shape, ([2, 2, 2, 2], [1, 1], [1, 1]))
+    return b.op("SUB", b.op("RESIZE", y, *numbers, mode=ResizeMode.BILINEAR, dtype=DType.FP32), y)
+
+
 def resized_sum(b: Builder, x: Tensor) -> Tensor:
     """Only one RESIZE is in a kernel."""
     nearest = resized(b, x, ResizeMode.NEAREST_NEIGHBOR)
@@ -165,6 +172,7 @@ TOGETHER: dict[str, tuple[Write, list[str]]] = {
         lambda b, x: resized(b, b.op("CAST", x, dtype=DType.FP32)),
         ["CAST", "RESIZE"],
     ),
+    "RESIZE to the same size, and its input": (resized_in_place, ["CAST", "RESIZE, SUB"]),
     "two RESIZEs": (resized_sum, ["RESIZE", "RESIZE, CAST, ADD"]),
     "a gate": (gated, ["MUL"]),
     "a reduction at the end": (

@@ -109,7 +109,7 @@ MUTANTS = [
         "native/codegen/floats.py",
         "native/test_float_kernels.py",
         {
-            "_clamp": [change("'olt'", "'ult'"), change("'ogt'", "'ugt'")],
+            "clamp": [change("'olt'", "'ult'"), change("'ogt'", "'ugt'")],
         },
     ),
     *mutants(

@@ -18,7 +18,8 @@ from tosajax.graph import DYNAMIC
 from tosajax.quant.graphs.simplify import simplify
 from tosajax.spec import NanMode
 
-# In units of the last place of the largest output: each layer's folded weights are rounded once more.
+# In units of the last place of the largest output: folded weights are rounded once more, in each
+# layer.
 FOLDED_LIMIT = 16.0
 NETWORKS = {n.name: n for n in (*networks.find(CORPUS), *networks.find(DATA))}
 DRAFT = "et_digits_vit_mxfp8_e4m3"

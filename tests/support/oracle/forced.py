@@ -27,9 +27,10 @@ def route(name: str) -> Iterator[None]:
     """Forces one route on all integer convolutions traced inside.
 
     Args:
-      name: "native", the kernels of compiled graphs, of elementwise operators too; "convolution" or "patches", for constant
-        weights; "traced", which treats constant weights as traced; or "loop", over blocks
-        of taps. Kernels of many taps always loop, and depthwise ones have slices and a loop only.
+      name: "native", the kernels of compiled graphs, of elementwise operators too; "convolution"
+        or "patches", for constant weights; "traced", which treats constant weights as traced; or
+        "loop", over blocks of taps. Kernels of many taps always loop, and depthwise ones
+        have slices and a loop only.
 
     Raises:
       ValueError: no route has the name.

@@ -192,7 +192,9 @@ class _Finder:
         if id(node) in self.taken or not self._is_step(node, shape):
             return False
         names = {id(self.nodes[number]) for number in inside}
-        return all(id(r) in names for r in self.readers.get(node.outputs[0], [node]))
+        readers = self.readers.get(node.outputs[0], [node])
+        # RESIZE reads other pixels than those that are computed with its own.
+        return all(id(reader) in names and reader.op != RESIZE for reader in readers)
 
     def _is_worth(self, found: Elementwise, shape: tuple[int, ...]) -> bool:
         """Whether a kernel computes a fusion well."""
