@@ -105,6 +105,21 @@ def floats(b: Builder, x: Tensor) -> Tensor:
     return b.op("CAST", b.op("CLAMP", less, min_val=-6.0, max_val=-0.25), dtype=DType.INT8)
 
 
+def normalized(b: Builder, x: Tensor) -> Tensor:
+    """Reads differences twice, once by a node that multiplies them by themselves."""
+    wide = b.op("CAST", x, dtype=DType.INT32)
+    less = b.op("SUB", wide, b.op("REDUCE_MAX", wide, axis=3))
+    squares = b.op("MUL", less, less, b.const([0], DType.INT8))
+    return b.op("SUB", less, b.op("REDUCE_SUM", squares, axis=3))
+
+
+def moved(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A RESHAPE between two operators; the last reads an image of the new shape as well."""
+    y = b.op("RESHAPE", squared(b, x), b.const_shape(shape))
+    other = b.op("RESHAPE", mirrored(b, b.op("CAST", x, dtype=DType.INT32)), b.const_shape(shape))
+    return b.op("SUB", b.op("SUB", other, y), b.op("REDUCE_MAX", y, axis=len(shape) - 1))
+
+
 def narrow(b: Builder, x: Tensor, length: int) -> Tensor:
     rows = b.op("RESHAPE", x, b.const_shape([1, 4096 // length, length]))
     wide = b.op("CAST", rows, dtype=DType.INT32)
@@ -175,6 +190,26 @@ TOGETHER: dict[str, tuple[Write, list[str]]] = {
     "RESIZE to the same size, and its input": (resized_in_place, ["CAST", "RESIZE, SUB"]),
     "two RESIZEs": (resized_sum, ["RESIZE", "RESIZE, CAST, ADD"]),
     "a gate": (gated, ["MUL"]),
+    "what one reads twice": (
+        normalized,
+        ["CAST, REDUCE_MAX, SUB, MUL, REDUCE_SUM, SUB"],
+    ),
+    "a RESHAPE that keeps rows": (
+        lambda b, x: moved(b, x, (1, 64, 64)),
+        ["CAST", "MUL, RESHAPE, RESHAPE, SUB, REDUCE_MAX, SUB"],
+    ),
+    "a RESHAPE that keeps rows, to a dimension more": (
+        lambda b, x: moved(b, x, (1, 2, 4, 8, 64)),
+        ["CAST", "MUL, RESHAPE, RESHAPE, SUB, REDUCE_MAX, SUB"],
+    ),
+    "a RESHAPE of rows": (
+        lambda b, x: moved(b, x, (1, 32, 128)),
+        ["MUL", "CAST", "SUB, REDUCE_MAX, SUB"],
+    ),
+    "a RESHAPE of images": (
+        lambda b, x: moved(b, x, (8, 8, 64)),
+        ["MUL", "CAST", "SUB, REDUCE_MAX, SUB"],
+    ),
     "a reduction at the end": (
         lambda b, x: b.op("REDUCE_MIN", squared(b, x), axis=3),
         ["MUL, REDUCE_MIN"],

@@ -159,7 +159,7 @@ TOGETHER: dict[str, tuple[Write, list[str]]] = {
     ),
     "a sum with itself": (
         lambda b, x: b.op("ADD", y := convolved(b, x), y),
-        ["CONV2D"],
+        ["CONV2D, ADD"],
     ),
     "a sum with channels": (
         lambda b, x: b.op("ADD", convolved(b, x), number(b, RNG.normal(0, 1, (1, 1, 1, 6)))),
@@ -247,6 +247,30 @@ TOGETHER: dict[str, tuple[Write, list[str]]] = {
     "products by a constant, a bias and others": (
         lambda b, x: clamped(b, b.op("ADD", biased(b, multiplied(b, x)), rows_of(b, x))),
         ["MATMUL, ADD, ADD, CLAMP"],
+    ),
+    "a RESHAPE between products and a sum": (
+        lambda b, x: b.op(
+            "ADD",
+            b.op("RESHAPE", convolved(b, x), b.const_shape([1, 64, 6])),
+            b.op("RESHAPE", x, b.const_shape([1, 64, 6])),
+        ),
+        ["CONV2D, RESHAPE, ADD"],
+    ),
+    "a RESHAPE of pixels": (
+        lambda b, x: clamped(b, b.op("RESHAPE", convolved(b, x), b.const_shape([1, 32, 12]))),
+        ["CONV2D"],
+    ),
+    "a RESHAPE at the end": (
+        lambda b, x: b.op("RESHAPE", clamped(b, convolved(b, x)), b.const_shape([1, 64, 6])),
+        ["CONV2D, CLAMP"],
+    ),
+    "rows of products by a constant, as images": (
+        lambda b, x: b.op(
+            "ADD",
+            b.op("RESHAPE", y := multiplied(b, x), b.const_shape([1, 8, 8, 7])),
+            b.op("RESHAPE", b.op("REVERSE", y, axis=1), b.const_shape([1, 8, 8, 7])),
+        ),
+        ["MATMUL"],
     ),
     "products by constants": (lambda b, x: multiplied(b, x, count=4), []),
     "products of a constant": (lambda b, x: multiplied(b, x, is_left=True), []),

@@ -53,13 +53,14 @@ def kernel_of(fusion: Fusion, tensors: Mapping[str, Tensor], isa: InstructionSet
       tensors: the graph's tensors, by name.
       isa: the instruction set from `native_set`.
     """
-    prepare = fusion.kernel(tensors, isa)
+    prepare, shape = fusion.kernel(tensors, isa), tensors[output_of(fusion)].shape
 
     def compute(reader: Reader) -> jax.Array:
         from tosajax.native import call
 
         kernel = prepare(reader)
-        return call.run(kernel) if isinstance(kernel, call.KernelCall) else kernel
+        result = call.run(kernel) if isinstance(kernel, call.KernelCall) else kernel
+        return result.reshape(shape)
 
     operators = ", ".join(n.op for n in nodes_of(fusion))
     used = isa.float32_set if isinstance(fusion, FloatProduct) else isa
@@ -109,7 +110,8 @@ def chain_step(
             else:
                 kernel = part.prepare(Reader(inside, tensors, traced))
                 assert isinstance(kernel, call.KernelCall)
-                inside.values[part.output] = kernel.placeholder(len(kernels))
+                made, shape = kernel.placeholder(len(kernels)), tensors[part.output].shape
+                inside.values[part.output] = made._replace(shape=shape)
                 kernels.append(kernel)
         placeholders = [inside.values[name] for name in wanted]
         numbers = list(dict.fromkeys(p.number for p in placeholders))

@@ -19,7 +19,7 @@ class Uses(NamedTuple):
       counts: the number of times that each tensor is read, by name.
       only: the only reader of each tensor that has one, by the tensor's name; graph outputs are
         left out.
-      several: the readers of each tensor that has more, likewise.
+      several: the readers of each tensor that has more, or one that reads it twice, likewise.
     """
 
     nodes: Sequence[Node]
@@ -32,6 +32,7 @@ def uses_of(graph: Graph, *, report_unpredictable: bool = False) -> Uses:
     """The uses of a graph's tensors; a flag of a REQUIRE rule counts as a reader of the inputs."""
     nodes = [n for n in graph.ordered_nodes() if n.op not in (*spec.CONSTANT_OPERATORS, "VARIABLE")]
     counts = Counter(name for node in nodes for name in node.inputs)
+    by_nodes = counts.copy()
     if report_unpredictable:
         counts.update(name for node in nodes if RULES[node.op].require for name in node.inputs)
     readers: dict[str, list[Node]] = {}
@@ -40,9 +41,5 @@ def uses_of(graph: Graph, *, report_unpredictable: bool = False) -> Uses:
             readers.setdefault(name, []).append(node)
     inside = readers.keys() - {*graph.outputs}
     only = {name: readers[name][0] for name in readers if name in inside and counts[name] == 1}
-    several = {
-        name: readers[name]
-        for name in readers
-        if name in inside and counts[name] == len(readers[name]) > 1
-    }
+    several = {n: readers[n] for n in inside - only.keys() if counts[n] == by_nodes[n]}
     return Uses(nodes, counts, only, several)

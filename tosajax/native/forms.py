@@ -46,7 +46,8 @@ def multiply_by_constant(
     """
     pixels = o._replace(x=jnp.asarray(o.x)[:, :, None], weight=o.weight[:, :, None])
     if isinstance(epilogue, FloatSteps):
-        epilogue = epilogue.of_images(lambda other: jnp.asarray(other)[:, :, None])
+        rows = o.x.shape[1]
+        epilogue = epilogue.of_images(lambda y: jnp.asarray(y).reshape(-1, rows, 1, y.shape[-1]))
     return run(convolve(isa, pixels, _ONE, epilogue))[:, :, 0]
 
 

@@ -12,7 +12,14 @@ import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fusions.pattern import Prepare, Reader, inputs_of, rounds_twice
+from tosajax.lowering.fusions.pattern import (
+    RESHAPE,
+    Prepare,
+    Reader,
+    inputs_of,
+    layout_of,
+    rounds_twice,
+)
 from tosajax.native.codegen.steps import (
     CHANNEL,
     ELEMENT,
@@ -47,7 +54,8 @@ _TYPES = {
 _VALUES = "input", "input1", "input2", "input3"  # the arguments that have the shape of results
 _BOUNDS = "min_val", "max_val"
 _OTHERS = "RESCALE", "TABLE", "CAST", "ARITHMETIC_RIGHT_SHIFT"
-_OPERATORS = {*OF_FLOATS, *OF_INTEGERS, *REDUCTIONS, *_OTHERS, RESIZE}
+_MOVES = RESHAPE, RESIZE  # whose other operands are not operands of steps
+_OPERATORS = {*OF_FLOATS, *OF_INTEGERS, *REDUCTIONS, *_OTHERS, *_MOVES}
 _MOST_STEPS = 64
 _MOST_IMAGES = 8  # a kernel has few pointers
 LEAST_ROW = 16  # elements of a row that are worth vectors of their own
@@ -105,11 +113,15 @@ class Elementwise(NamedTuple):
                 operands += more
             steps, inside = list[Step](), dict[str, int]()
             for node, numbers in zip(self.steps, own, strict=True):
+                (output,) = node.outputs
                 kinds = ((n, _kind(node, tensors[n], shape)) for n in _values_of(node))
                 values = (inside.get(pair[0], reads.get(pair)) for pair in kinds)
                 read = *(number for number in values if number is not None), *numbers
+                if node.op == RESHAPE:
+                    (inside[output],) = read
+                    continue
                 steps.append(_step(node, read, tensors, shape))
-                inside[node.outputs[0]] = len(operands) + len(steps) - 1
+                inside[output] = len(operands) + len(steps) - 1
             return elementwise.compute(isa, shape, operands, steps)
 
         return prepare
@@ -152,7 +164,7 @@ class _Finder:
         """Yields fusions, the last one first."""
         for place in reversed(range(len(self.nodes))):
             node = self.nodes[place]
-            if id(node) in self.taken or node.op not in _OPERATORS:
+            if id(node) in self.taken or node.op not in _OPERATORS - {RESHAPE}:
                 continue
             name = node.inputs[0] if node.op in REDUCTIONS else node.outputs[0]
             shape = self.tensors[name].shape
@@ -204,7 +216,8 @@ class _Finder:
             return False
         if (reduces or kinds & {ROW, CHANNEL, GATE, RESIZED}) and shape[-1] < LEAST_ROW:
             return False
-        return math.prod(shape) * len(found.steps) >= LEAST_WORK
+        work = sum(node.op != RESHAPE for node in found.steps)
+        return math.prod(shape) * work >= LEAST_WORK
 
     def _kind(self, node: Node, name: str, shape: tuple[int, ...]) -> str:
         return _kind(node, self.tensors[name], shape)
@@ -217,10 +230,14 @@ class _Finder:
             return False
         result = self.tensors[node.outputs[0]].shape
         if node.op in REDUCTIONS:
-            source = self.tensors[node.inputs[0]].shape
-            return source == shape and node.attributes["axis"] == len(shape) - 1 and shape[-1] > 1
+            source = self.tensors[node.inputs[0]].shape or ()
+            is_last = node.attributes["axis"] == len(source) - 1
+            return is_last and _extent(source, shape) == ELEMENT and shape[-1] > 1
         if node.op == RESIZE:
             return result == shape
+        if node.op == RESHAPE:
+            source = self.tensors[node.inputs[0]].shape
+            return layout_of(source or ()) == layout_of(result or ())
         return result is not None and _extent(result, shape) != ""
 
 
@@ -236,7 +253,7 @@ def _has_step(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     source = _TYPES[tensors[names[0]].dtype]
     if node.op == RESIZE:
         return all(tensors[name].values is not None for name in node.inputs[1:])
-    if node.op in REDUCTIONS or node.op in _OTHERS:
+    if node.op in REDUCTIONS or node.op in _OTHERS or node.op == RESHAPE:
         return True
     return node.op in (OF_FLOATS if source == FLOAT else OF_INTEGERS)
 
@@ -248,9 +265,10 @@ def _values_of(node: Node) -> list[str]:
 
 def _extent(shape: tuple[int, ...], of: tuple[int, ...]) -> str:
     """Whether a tensor has a value for each element, or for each row; "" if neither."""
-    if shape == of:
+    own, all_ = layout_of(shape), layout_of(of)
+    if own == all_:
         return ELEMENT
-    return ROW if shape == (*of[:-1], 1) else ""
+    return ROW if own == (*all_[:-1], 1) else ""
 
 
 def _kind(node: Node, tensor: Tensor, shape: tuple[int, ...]) -> str:
@@ -259,7 +277,7 @@ def _kind(node: Node, tensor: Tensor, shape: tuple[int, ...]) -> str:
         own = tensor.shape or ()
         if node.op == RESIZE:
             return RESIZED
-        is_gate = len(shape) > 2 and own == (shape[0], *(1 for _ in shape[1:-1]), shape[-1])
+        is_gate = layout_of(own) == (shape[0], 1, shape[-1])
         return _extent(own, shape) or (GATE if is_gate else "")
     if tensor.values.size == 1:
         return SCALAR
@@ -312,7 +330,7 @@ def _parameters(reader: Reader, node: Node) -> Iterator[Any]:
     if node.op == "CLAMP":
         for name in _BOUNDS:
             yield Operand(SCALAR, np.asarray(reader.attribute(node, name)), source)
-    for argument, name in inputs_of(node).items() if node.op != RESIZE else ():
+    for argument, name in inputs_of(node).items() if node.op not in _MOVES else ():
         if argument == "table":
             yield Operand(TABLE, reader.value(name), "i32", source)
         elif argument not in _VALUES and _needs(node, argument, reader.tensors):

@@ -11,7 +11,7 @@ import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fusions.pattern import Prepare, Reader, inputs_of
+from tosajax.lowering.fusions.pattern import RESHAPE, Prepare, Reader, inputs_of, layout_of
 from tosajax.lowering.fusions.products import MOST_TAPS, PLANAR, window_of
 from tosajax.lowering.fusions.slices import needless_slice, slices_of
 from tosajax.native.codegen.steps import CHANNEL, ELEMENT, IMAGES, OF_FLOATS, PADDED, SCALAR
@@ -142,6 +142,9 @@ class FloatProduct(NamedTuple):
         for node in self.steps:
             (output,) = node.outputs
             read = [numbers[name] for name in _read_by(node)]
+            if node.op == RESHAPE:
+                numbers[output] = read[0]
+                continue
             numbers[output] = 1 + len(kinds) + len(steps)
             steps.append((node.op, (*read, *bounds.get(output, ()))))
         return FloatSteps(FloatEpilogue(tuple(kinds), tuple(steps)), tuple(operands))
@@ -232,7 +235,8 @@ def _following(
         steps.append(node)
         inside.add(node.outputs[0])
         following = readers_of(node.outputs[0])
-        if not waiting and tensors[node.outputs[0]].dtype is DType.FP32:
+        is_result = node.op != RESHAPE and tensors[node.outputs[0]].dtype is DType.FP32
+        if not waiting and is_result:
             best = len(steps)
         if following is None:
             break
@@ -242,7 +246,9 @@ def _following(
 
 def _is_step(node: Node, inside: set[str], result: Tensor, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a node is elementwise, reads only what a kernel has, and has the product's shape."""
-    if node.op not in OF_FLOATS or tensors[node.outputs[0]].shape != result.shape:
+    if node.op not in OF_FLOATS and node.op != RESHAPE:
+        return False
+    if not _has_layout(tensors[node.outputs[0]], result):
         return False
     if node.attributes.get("nan_mode", NanMode.PROPAGATE) != NanMode.PROPAGATE:
         return False
@@ -273,7 +279,11 @@ def _kind(tensor: Tensor, result: Tensor) -> str:
         channels = result.shape[-1]
         if tensor.values.size == channels == tensor.values.shape[-1]:
             return CHANNEL
-    return ELEMENT if tensor.shape == result.shape else ""
+    return ELEMENT if _has_layout(tensor, result) else ""
+
+
+def _has_layout(tensor: Tensor, result: Tensor) -> bool:
+    return layout_of(tensor.shape or ()) == layout_of(result.shape or ())
 
 
 def _pads_channels(node: Node, tensors: Mapping[str, Tensor]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
@@ -19,6 +20,9 @@ from tosajax.spec import Kind, RoundingMode
 if TYPE_CHECKING:
     from tosajax.native.calls.schedule import KernelCall
     from tosajax.native.operands import Epilogue
+
+
+RESHAPE = "RESHAPE"
 
 
 def nodes_of(fusion: Sequence[Any]) -> list[Node]:
@@ -54,6 +58,14 @@ def clamp_of(node: Node, readers: Mapping[str, Node]) -> Node | None:
     """The CLAMP that is the only reader of a node's output, or None."""
     reader = reader_of(node, readers)
     return reader if reader is not None and reader.op == "CLAMP" else None
+
+
+def layout_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Images, rows of an image, and elements of a row, if a tensor has all three.
+
+    A RESHAPE that keeps them moves nothing, and changes no row.
+    """
+    return (shape[0], math.prod(shape[1:-1]), shape[-1]) if len(shape) > 1 else tuple(shape)
 
 
 def rounds_twice(rescale: Node) -> bool:

@@ -110,6 +110,11 @@ def greater(x: Value, y: Value) -> Value:
     return _compare("ogt", x, y)
 
 
+def greater_or_nan(x: Value, y: Value) -> Value:
+    """Whether x is larger, or one is NaN."""
+    return _compare("ugt", x, y)
+
+
 def greater_equal(x: Value, y: Value) -> Value:
     return _compare("oge", x, y)
 

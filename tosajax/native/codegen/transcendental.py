@@ -9,13 +9,16 @@ import math
 from collections.abc import Sequence
 
 from tosajax.native.codegen import floats
-from tosajax.native.codegen.builder import Value, element_count, vector
+from tosajax.native.codegen.builder import Value
 from tosajax.native.codegen.floats import add, constant, divide, multiply, multiply_add, subtract
 
 # log(2), as a number of few bits, whose multiples are exact, and the rest.
 _LOG2_HIGH, _LOG2_LOW = 355 / 512, math.log(2) - 355 / 512
 _SERIES = [1 / math.factorial(n) for n in range(1, 8)]
-_FARTHEST = 150.0  # beyond, e**x is 0 or infinite
+# Beyond, e**x is infinite, or no normal number.
+_LARGEST, _LEAST = 88.72284, -87.33654
+# A sum with it is rounded to an integer, which its lowest bits have.
+_ROUNDER = 1.5 * 2**23
 _TANH_IS_1 = 10.0
 # erf(x) / x in powers of x**2, fitted for |x| <= 1.5; behind it the tail of Abramowitz and Stegun,
 # 7.1.26: 1 - t * poly(t) * e**-x**2, with t = 1 / (1 + p * x).
@@ -29,12 +32,13 @@ _TAIL = 0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429
 
 
 def exponential(x: Value) -> Value:
-    """e**x; 0 at -infinity, NaN of NaN."""
-    power, rest = _split(floats.clamp(x, constant(x, -_FARTHEST), constant(x, _FARTHEST)))
-    # Two factors, so that results may be subnormal, or infinite.
-    half = power >> 1
-    scaled = multiply(add(rest, constant(x, 1.0)), _power_of_two(half))
-    return multiply(scaled, _power_of_two(power - half))
+    """e**x; 0 instead of subnormal numbers, NaN of NaN."""
+    power, rest = _split(x)
+    near = floats.of_bits(floats.to_bits(add(rest, constant(x, 1.0))) + (power << 23))
+    # Infinite, or NaN.
+    far = add(x, constant(x, math.inf))
+    result = floats.greater_or_nan(x, constant(x, _LARGEST)).select(far, near)
+    return floats.greater(constant(x, _LEAST), x).select(constant(x, 0.0), result)
 
 
 def sigmoid(x: Value) -> Value:
@@ -65,12 +69,13 @@ def erf(x: Value) -> Value:
 
 
 def _split(x: Value) -> tuple[Value, Value]:
-    """n, as i32, and e**r - 1 of x = n * log(2) + r; x is in [-150, 150], or NaN."""
-    lanes = element_count(x.type)
-    whole = floats.nearest(multiply(x, constant(x, 1 / math.log(2))))
+    """n, as i32, and e**r - 1 of x = n * log(2) + r."""
+    rounder = constant(x, _ROUNDER)
+    shifted = multiply_add(x, constant(x, 1 / math.log(2)), rounder)
+    whole = subtract(shifted, rounder)
     rest = multiply_add(whole, constant(x, -_LOG2_HIGH), x)
     rest = multiply_add(whole, constant(x, -_LOG2_LOW), rest)
-    power = x.code.call(vector("i32", lanes), f"llvm.fptosi.sat.v{lanes}i32.v{lanes}f32", whole)
+    power = floats.to_bits(shifted) - floats.to_bits(rounder)
     return power, multiply(_polynomial(rest, _SERIES), rest)
 
 
