@@ -21,6 +21,7 @@ from tosajax.dtypes import DType
 from tosajax.native import call
 from tosajax.native.calls.schedule import KernelCall
 from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.codegen.requantize import UPPER_SHIFT
 from tosajax.native.codegen.steps import (
     CHANNEL,
     ELEMENT,
@@ -138,7 +139,8 @@ def rescale(
         "scale32": scale32, "rounding_mode": rounds, "per_channel": False,
         "input_unsigned": signs[0], "output_unsigned": signs[1],
     }  # fmt: skip
-    mode = Rescale(twice, *signs, is_multiple=multiplier % (1 << shift) == 0)
+    is_multiple = multiplier % (1 << shift) == 0
+    mode = Rescale(twice, *signs, is_multiple, shift >= UPPER_SHIFT)
     others = tuple((SCALAR, number) for number in numbers)
     return Case("RESCALE", (source,), result, others, tuple(attributes.items()), tuple(mode))
 
@@ -214,7 +216,10 @@ CASES = {
             ("i8", "i8", (-128, 127)), ("i8", "i32", (5, 0)), ("i16", "i8", (0, -3)),
             ("i16", "i16", (0, 0)), ("i32", "i8", (0, 7)), ("i32", "i16", (0, 0)),
         )
-        for scale in ((2**30, 30), (2**30, 26), (1623821475, 33), (2**31 - 1, 62), (0, 2), (5, 2))
+        for scale in (
+            (2**30, 30), (2**30, 26), (1623821475, 32), (1623821475, 33), (2**31 - 1, 40),
+            (2**31 - 1, 62), (0, 2), (5, 2),
+        )
         for twice in (False, True)
         if scale[1] > 31 or a != "i32"
     },
@@ -327,14 +332,15 @@ def test_operands_of_each_kind(s: InstructionSet, length: int, at_end: bool):
         )
 
 
+@pytest.mark.parametrize("least", [31, 33])
 @pytest.mark.parametrize("s", SETS)
-def test_scales_of_channels(s: InstructionSet):
+def test_scales_of_channels(s: InstructionSet, least: int):
     rng = np.random.default_rng(4)
-    multiplier, shift = rng.integers(0, 2**31, 37, np.int32), rng.integers(31, 63, 37, np.int8)
+    multiplier, shift = rng.integers(0, 2**31, 37, np.int32), rng.integers(least, 63, 37, np.int8)
     x, zeros = drawn("i8", SHAPE, 0), np.zeros(1, np.int8)
     values = [(CHANNEL, multiplier), (CHANNEL, shift), (SCALAR, zeros), (SCALAR, one(3))]
     operands = [Operand(ELEMENT, x, "i8"), *(Operand(k, v, "i32") for k, v in values)]
-    mode = tuple(Rescale(False, False, False, False))
+    mode = tuple(Rescale(False, False, False, upper_only=least >= UPPER_SHIFT))
     found = native_calls.call(
         compute(s, SHAPE, operands, [Step("RESCALE", tuple(range(5)), "i8", "i8", mode)])
     )

@@ -20,6 +20,7 @@ from tosajax.lowering.fusions.pattern import (
     layout_of,
     rounds_twice,
 )
+from tosajax.native.codegen.requantize import UPPER_SHIFT
 from tosajax.native.codegen.steps import (
     CHANNEL,
     ELEMENT,
@@ -373,10 +374,12 @@ def _mode(node: Node, tensors: Mapping[str, Tensor]) -> tuple[bool, ...]:
         case "RESIZE":
             return (_is_bilinear(node),)
         case "RESCALE":
-            scale = (tensors[inputs_of(node)[name]].values for name in ("multiplier", "shift"))
+            names = inputs_of(node)
+            multiplier, shift = (tensors[names[name]].values for name in ("multiplier", "shift"))
+            upper = shift is not None and bool((shift >= UPPER_SHIFT).all())
             signs = (node.attributes[f"{side}_unsigned"] for side in ("input", "output"))
             twice = node.attributes["scale32"] and rounds_twice(node)
-            return tuple(Rescale(twice, *signs, is_multiple=_is_multiple(*scale)))
+            return tuple(Rescale(twice, *signs, _is_multiple(multiplier, shift), upper))
         case _:
             return ()
 

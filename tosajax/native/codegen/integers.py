@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tosajax.native.codegen.builder import Value, element_count, vector
+from tosajax.native.codegen.requantize import EvenOdd
 
 
 def bits_of(element: str) -> int:
@@ -54,6 +55,27 @@ def scale(values: Value, multiplier: Value, shift: Value, *, double_round: bool)
         first = (product < 0).select(none - away, away)
         product = product + (amount > 31).select(first, none)
     return rounded_shift(product, amount)
+
+
+def scale_by_upper_words(
+    values: Value, multiplier: Value, shift: Value, *, double_round: bool
+) -> Value:
+    """As `scale`, for shifts of `requantize.UPPER_SHIFT` or more.
+
+    The upper words of products suffice; the rest of the shift rounds them.
+    """
+    narrow, parts = values.type, []
+    for value, factor in zip(*map(EvenOdd.from_i32, (values, multiplier)), strict=True):
+        product = value * factor
+        if double_round:
+            away = product.code.value(1 << 30, product.type)
+            product = product + (product < 0).select(product.code.value(0, away.type) - away, away)
+        parts.append(product.bitcast(narrow))
+    lanes = element_count(narrow)
+    odd = range(1, lanes, 2)
+    upper = parts[0].shuffle(parts[1], [i for lane in odd for i in (lane, lanes + lane)])
+    rest = (shift - 32) & 31
+    return (upper + (values.code.value(1, narrow) << ((rest - 1) & 31))) >> rest
 
 
 def looked_up(values: Value, entries: Value) -> Value:

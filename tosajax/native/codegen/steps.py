@@ -103,12 +103,14 @@ class Rescale(NamedTuple):
       input_unsigned: whether inputs and their zero point are unsigned.
       output_unsigned: whether results and their zero point are unsigned.
       is_multiple: whether the scale is an integer.
+      upper_only: whether shifts are `requantize.UPPER_SHIFT` or more.
     """
 
     double_round: bool
     input_unsigned: bool
     output_unsigned: bool
-    is_multiple: bool
+    is_multiple: bool = False
+    upper_only: bool = False
 
     def apply(self, source: str, element: str, operands: Sequence[Value]) -> Value:
         """The results, of the operands in the order of TOSA's arguments."""
@@ -121,7 +123,8 @@ class Rescale(NamedTuple):
         if self.is_multiple:
             scaled = values * (multiplier >> (shift & 31))
         else:
-            scaled = integers.scale(values, multiplier, shift, double_round=self.double_round)
+            scale = integers.scale_by_upper_words if self.upper_only else integers.scale
+            scaled = scale(values, multiplier, shift, double_round=self.double_round)
         return integers.saturated(scaled + output_zp, element, is_unsigned=self.output_unsigned)
 
 
