@@ -106,6 +106,23 @@ def multiplied(b: Builder, x: Tensor, *, count: int = 1, is_left: bool = False) 
     return b.op("MATMUL", *((matrix, rows) if is_left else (rows, matrix)), zero, zero)
 
 
+def transposed(
+    b: Builder,
+    x: Tensor,
+    *,
+    size: tuple[int, int] = (2, 2),
+    out_pad: tuple[int, int, int, int] = (0, 0, 0, 0),
+    first: float = 1.0,
+) -> Tensor:
+    weight = RNG.normal(0, 1, (3, *size, 6))
+    weight.flat[0] = first
+    zero = number(b, [0.0])
+    return b.op(
+        "TRANSPOSE_CONV2D", x, number(b, weight), number(b, RNG.normal(0, 1, 3)), zero, zero,
+        out_pad=out_pad, stride=(2, 2), acc_type=DType.FP32,
+    )  # fmt: skip
+
+
 def biased(b: Builder, x: Tensor) -> Tensor:
     return b.op("ADD", x, number(b, RNG.normal(0, 1, (1, 1, 7))))
 
@@ -271,6 +288,23 @@ TOGETHER: dict[str, tuple[Write, list[str]]] = {
             b.op("RESHAPE", b.op("REVERSE", y, axis=1), b.const_shape([1, 8, 8, 7])),
         ),
         ["MATMUL"],
+    ),
+    "transposed": (transposed, ["TRANSPOSE_CONV2D"]),
+    "transposed, and cut": (
+        lambda b, x: transposed(b, x, size=(4, 2), out_pad=(-3, 2, 1, -1)),
+        ["TRANSPOSE_CONV2D"],
+    ),
+    "transposed, clamped": (
+        lambda b, x: clamped(b, transposed(b, x)),
+        ["TRANSPOSE_CONV2D"],
+    ),
+    "a transposed window of no multiple of the stride": (
+        lambda b, x: transposed(b, x, size=(3, 2)),
+        [],
+    ),
+    "transposed, an infinite weight": (
+        lambda b, x: transposed(b, x, first=np.inf),
+        [],
     ),
     "products by constants": (lambda b, x: multiplied(b, x, count=4), []),
     "products of a constant": (lambda b, x: multiplied(b, x, is_left=True), []),

@@ -56,7 +56,7 @@ def convolve_transposed(
     o: Operands,
     stride: Sequence[int],
     out_pad: Sequence[int],
-    epilogue: Epilogue | None = None,
+    epilogue: Epilogue | FloatSteps | None = None,
 ) -> jax.Array:
     """TRANSPOSE_CONV2D: spreads each element over the output by the weight, [OC, KH, KW, IC].
 
@@ -68,7 +68,7 @@ def convolve_transposed(
       o: the operands.
       stride: y, x; elements of the output.
       out_pad: top, bottom, left, right; elements, negative values crop.
-      epilogue: RESCALE and CLAMP of the accumulators; None returns them.
+      epilogue: RESCALE and CLAMP of the accumulators; None returns them. Of float32, no steps.
 
     Returns:
       [N, OH, OW, OC], of the type that `convolve` returns.

@@ -377,9 +377,9 @@ def _mode(node: Node, tensors: Mapping[str, Tensor]) -> tuple[bool, ...]:
             names = inputs_of(node)
             multiplier, shift = (tensors[names[name]].values for name in ("multiplier", "shift"))
             upper = shift is not None and bool((shift >= UPPER_SHIFT).all())
-            signs = (node.attributes[f"{side}_unsigned"] for side in ("input", "output"))
             twice = node.attributes["scale32"] and rounds_twice(node)
-            return tuple(Rescale(twice, *signs, _is_multiple(multiplier, shift), upper))
+            before, behind = (node.attributes[f"{side}_unsigned"] for side in ("input", "output"))
+            return tuple(Rescale(twice, before, behind, _is_multiple(multiplier, shift), upper))
         case _:
             return ()
 

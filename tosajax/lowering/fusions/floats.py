@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _VALUES = "input", "input1", "input2", "input3"  # the arguments that elementwise operators have
 _BOUNDS = "min_val", "max_val"
+TRANSPOSED = "TRANSPOSE_CONV2D"
 _MOST_STEPS = 16
 _MOST_OTHERS = 8  # of the operands of steps, images: a kernel has few pointers
 
@@ -78,6 +79,8 @@ class FloatProduct(NamedTuple):
 
         if self.main.op == "MATMUL":
             return self._multiplied(tensors, isa)
+        if self.main.op == TRANSPOSED:
+            return self._transposed(isa)
         window = window_of(self.main, tensors)
         is_depthwise = self.main.op == "DEPTHWISE_CONV2D"
         convolve = call.convolve_depthwise if is_depthwise else call.convolve
@@ -100,6 +103,19 @@ class FloatProduct(NamedTuple):
             (a,) = reader.operands(self.main, "a")
             o = Operands(a, weight, zero, zero)
             return forms.multiply_by_constant(isa, o, self._steps(reader))
+
+        return prepare
+
+    def _transposed(self, isa: InstructionSet) -> Prepare:
+        """The kernel of a TRANSPOSE_CONV2D."""
+        from tosajax.native import forms
+
+        stride, out_pad = (self.main.attributes[name] for name in ("stride", "out_pad"))
+
+        def prepare(reader: Reader) -> jax.Array:
+            return forms.convolve_transposed(
+                isa, self._read(reader), stride, out_pad, self._steps(reader)
+            )
 
         return prepare
 
@@ -174,7 +190,10 @@ def find_float_products(
         if node.op in PLANAR:
             window = window_of(node, tensors)
             cut = needless_slice(node, window, slices, tensors, readers)
-        steps = _following(node, tensors, readers_of, places, taken)
+        # The channels of its kernel are several pixels each.
+        steps = (
+            () if node.op == TRANSPOSED else _following(node, tensors, readers_of, places, taken)
+        )
         taken |= {id(step) for step in steps}
         own = [
             pads[name]
@@ -192,7 +211,7 @@ def is_float_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
     Padding is a product with 0, which is not 0 where a weight is infinite.
     """
-    if node.op not in (*PLANAR, "MATMUL"):
+    if node.op not in (*PLANAR, TRANSPOSED, "MATMUL"):
         return False
     names = inputs_of(node)
     pair = ("a", "b") if node.op == "MATMUL" else ("input", "weight")
@@ -203,7 +222,13 @@ def is_float_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
         return right.values.shape[0] == 1
     if node.op == "DEPTHWISE_CONV2D" and math.prod(right.values.shape[:2]) > MOST_TAPS:
         return False
-    return not any(node.attributes["pad"]) or bool(np.isfinite(right.values).all())
+    is_finite = bool(np.isfinite(right.values).all())
+    if node.op == TRANSPOSED:
+        # Where the window is no multiple of the stride, its kernel has taps of 0, whose products
+        # with infinite inputs are NaN.
+        sizes = zip(right.values.shape[1:3], node.attributes["stride"], strict=True)
+        return is_finite and all(size % step == 0 for size, step in sizes)
+    return not any(node.attributes["pad"]) or is_finite
 
 
 def _following(

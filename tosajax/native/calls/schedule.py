@@ -21,7 +21,7 @@ from tosajax.native.codegen.builder import Module
 from tosajax.native.tiling import Plan
 
 _MAX_WEIGHT_BYTES = 2**19  # weights of a grouped round
-_MAX_IMAGE_BYTES = 2**20  # input and output of a kernel, for one image of a grouped round
+_MAX_IMAGE_BYTES = 2**22  # input and output of a kernel, for one image of a grouped round
 _MAX_GROUP_BYTES = 2**17  # input and output of a kernel, for a group of more than one image
 _MIN_GROUPS_PER_THREAD = 4  # so that no thread waits long for the last group
 _LINE = 64  # bytes
