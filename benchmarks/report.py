@@ -115,11 +115,12 @@ def judged(results: Results) -> Judged:
     return {
         "date": results["date"],
         "processor": f"{about['cpu']}, {about['cores']} cores",
-        "verdicts": {v.target.name: _verdict(v) for v in targets.judge(results)},
+        "verdicts": {v.target.name: result(v) for v in targets.judge(results)},
     }
 
 
-def _verdict(verdict: targets.Verdict) -> str:
+def result(verdict: targets.Verdict) -> str:
+    """What was found and wanted, and whether it passes."""
     if verdict.found is None:
         return verdict.status.value
     found = f"{verdict.found:.2f} {verdict.target.unit}"

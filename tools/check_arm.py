@@ -26,6 +26,7 @@ sys.path[:0] = [str(ROOT / "tests" / name) for name in ("support", "native")]
 import native_sums  # noqa: E402
 import test_addition  # noqa: E402
 import test_chain  # noqa: E402
+import test_elementwise_kernels  # noqa: E402
 import test_kernels  # noqa: E402
 import test_matmul  # noqa: E402
 import test_pool  # noqa: E402
@@ -99,6 +100,17 @@ def pools(s: isa.InstructionSet) -> Iterator[Case]:
             x, zps = test_pool.drawn(case, dtype, seed), test_pool.zero_points(dtype, seed + 5)
             wanted = test_pool.pooled(op, x, case.window, test_pool.numbers(zps))
             yield Case(f"{op}, {name}", [test_pool.prepared(s, op, case, x, zps)], wanted)
+
+
+def operators(s: isa.InstructionSet) -> Iterator[Case]:
+    """Elementwise operators of integers, and several passes over rows."""
+    for name, case in test_elementwise_kernels.CASES.items():
+        if "float" not in (*case.elements, case.result):
+            arrays = case.arrays(test_elementwise_kernels.SHAPE)
+            yield Case(name, [case.kernel(s, arrays)], case.wanted(arrays))
+    inputs = test_elementwise_kernels.chain_inputs(2, 45)
+    kernel = test_elementwise_kernels.chain(s, *inputs)
+    yield Case("several passes", [kernel], test_elementwise_kernels.chained(*inputs))
 
 
 def chains(s: isa.InstructionSet) -> Iterator[Case]:
@@ -178,7 +190,7 @@ def main() -> int:
         source = Path(__file__).with_suffix(".c")
         subprocess.run([_COMPILER, "-O1", "-o", program, source, "-ldl"], check=True)
         for s in SETS:
-            makers = convolutions, terms, products, additions, pools, chains
+            makers = convolutions, terms, products, additions, pools, operators, chains
             cases = [case for maker in makers for case in maker(s)]
             within = Path(folder) / s.name
             within.mkdir()

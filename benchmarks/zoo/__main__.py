@@ -46,9 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with replacing(options.json) as file:
                 file.write((json.dumps(rows, indent=1) + "\n").encode())
     print("\n" + report.table(rows, options.batches))
+    verdicts = report.judge(rows)
+    if options.page is not None:
+        text = report.page(rows, options.batches, verdicts)
+        options.page.write_text(text, encoding="utf-8")
     if not options.check:
         return 0
-    verdicts = report.judge(rows)
     print("\n".join(["", *map(str, verdicts)]))
     return targets.exit_status(verdicts)
 
@@ -99,6 +102,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="fewer rounds")
     add("--check", action="store_true", help="exit 1 when a target is missed")
     add("--json", type=Path, metavar="FILE", help="write the rows there")
+    add("-o", "--page", type=Path, metavar="FILE", help="write a page with the table there")
     return parser.parse_args(arguments)
 
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks import machine
+from benchmarks.report import machine_lines, result
 from benchmarks.targets import Target, Verdict
 from benchmarks.zoo.worker import OURS
 
+_HEAD = """# Networks that others made
+
+Made by `python -m benchmarks.zoo FOLDER -o docs/zoo.md`; not to be edited. Files as their authors
+published them; `.tflite` runs beside LiteRT with XNNPACK, `.onnx` beside onnxruntime, both with as
+many threads as there are cores. A ratio is the peer's time divided by that of tosajax: the median
+of rounds in which both take turns within one process, with the quartiles in brackets. A peer that
+cannot resize its batch runs examples one by one. Before anything was timed, integers were compared
+with Arm's reference model, bit by bit, and floats with the peer's. A network of integers with
+parts in floats has an error beside the peer where random inputs leave its answers to chance. The
+first result is the time of a process, from its start: ours converts the file.
+"""
 Rows = Mapping[str, Mapping[str, Any]]
 
 
@@ -22,6 +35,25 @@ def line(name: str, row: Mapping[str, Any]) -> str:
         if key.startswith("batch"):
             parts.append(f"{key}: {_time(timed)}, ratio {_ratio(timed)}")
     return f"{name}: {'; '.join(filter(None, parts))}"
+
+
+def page(rows: Rows, batches: Sequence[int], verdicts: Sequence[Verdict]) -> str:
+    """A page in Markdown: what was measured, where, and the targets."""
+    date = datetime.datetime.now(tz=datetime.UTC).date()
+    targets = [f"| {v.target.name} | {result(v)} |" for v in verdicts]
+    parts = [
+        _HEAD,
+        f"## Machine, {date}\n",
+        *(f"- {text}" for text in machine_lines(machine.describe())),
+        "\n## Networks\n",
+        table(rows, batches),
+        "\n## Targets\n",
+        "| target | |",
+        "|---|---|",
+        *targets,
+        "",
+    ]
+    return "\n".join(parts)
 
 
 def table(rows: Rows, batches: Sequence[int]) -> str:

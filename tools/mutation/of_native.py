@@ -160,7 +160,7 @@ MUTANTS = [
                 left("and", 1),
                 right("and", 1),
             ],
-            "_is_step": [left("or"), right("or"), condition("False", 1)],
+            "_is_step": [condition("False", at) for at in range(3)],
             "_kind": [left("or"), condition("False", 1), condition("False", 2)],
             "_pads_channels": [left("or", 0), right("or", 0), left("and"), right("and")],
             "is_float_product": [

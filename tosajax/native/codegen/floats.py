@@ -41,11 +41,6 @@ def rounded(values: Value) -> Value:
     return values.code.call(ir_type, f"llvm.fptosi.sat.v{lanes}i32.v{lanes}f32", whole)
 
 
-def is_not_zero(values: Value) -> Value:
-    """Booleans; NaN is not zero."""
-    return _compare("une", values, constant(values, 0.0))
-
-
 def bits_of_infinity(*, negative: bool) -> int:
     """The bits of an infinity, as a signed integer."""
     return -(1 << 23) if negative else 0xFF << 23

@@ -197,7 +197,7 @@ def _cast(values: Value, source: str, element: str) -> Value:
     if source == element:
         return values
     if element == BOOLEAN:
-        return floats.is_not_zero(values) if source == FLOAT else values.not_equals(0)
+        return values.not_equals(0)
     if source == BOOLEAN:
         values = integers.of_booleans(values)
     if element == FLOAT:
