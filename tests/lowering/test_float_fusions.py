@@ -14,6 +14,7 @@ import tosajax
 from tosajax import Graph, Tensor
 from tosajax.builder import Builder
 from tosajax.dtypes import DType
+from tosajax.lowering.fusions import obstacle
 from tosajax.spec import NanMode
 
 pytest.importorskip("llvmlite")
@@ -368,3 +369,49 @@ def test_weights_that_are_inputs_stay():
     y = b.op("CONV2D", x, weight, zero, zero, zero, acc_type=DType.FP32,
         pad=(0, 0, 0, 0), stride=(1, 1), dilation=(1, 1))  # fmt: skip
     assert whys(b.graph([y])) == []
+
+
+def of_type(b: Builder, dtype: DType) -> Graph:
+    x, zero = b.input("x", dtype, (1, 4, 4, 3)), number(b, [0.0], dtype)
+    weight = number(b, np.ones((5, 1, 1, 3)), dtype)
+    y = b.op("CONV2D", x, weight, zero, zero, zero, acc_type=DType.FP32,
+        pad=(0, 0, 0, 0), stride=(1, 1), dilation=(1, 1))  # fmt: skip
+    return b.graph([y])
+
+
+OBSTACLES = {
+    "none": (graph_of(convolved), ""),
+    "no product": (graph_of(clamped), ""),
+    "another type": (of_type(Builder(), DType.BF16), "none of BF16"),
+    "several matrices": (
+        graph_of(lambda b, x: multiplied(b, x, count=4)),
+        "several right matrices",
+    ),
+    "a constant on the left": (
+        graph_of(lambda b, x: multiplied(b, x, is_left=True)),
+        "right matrix not constant",
+    ),
+    "an infinite weight": (
+        graph_of(lambda b, x: convolved(b, x, first=np.inf)),
+        "infinite weights beside padding",
+    ),
+    "a transposed window": (
+        graph_of(lambda b, x: transposed(b, x, size=(2, 3))),
+        "window no multiple of the stride",
+    ),
+    "transposed, an infinite weight": (
+        graph_of(lambda b, x: transposed(b, x, first=np.inf)),
+        "infinite weights beside padding",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OBSTACLES)
+def test_obstacles_are_named(case: str):
+    """By the plan, and by `explain`."""
+    graph, wanted = OBSTACLES[case]
+    node = graph.nodes[-1]
+    assert obstacle(node, graph.tensors) == wanted
+    if wanted:
+        assert f"XLA     {node.title}: {wanted}" in str(tosajax.plan_kernels(graph))
+        assert wanted in str(tosajax.compile(graph).explain())

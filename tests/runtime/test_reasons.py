@@ -12,7 +12,7 @@ import pytest
 
 import tosajax
 from tosajax import Builder, DType, Graph
-from tosajax.lowering.fusions.products import obstacle
+from tosajax.lowering.fusions import obstacle
 from tosajax.native.codegen import isa
 from tosajax.ops._window import window
 from tosajax.ops.routes import choose

@@ -163,9 +163,11 @@ MUTANTS = [
             "_is_step": [condition("False", at) for at in range(3)],
             "_kind": [left("or"), condition("False", 1), condition("False", 2)],
             "_pads_channels": [left("or", 0), right("or", 0), left("and"), right("and")],
-            "is_float_product": [
-                *(side("or", at) for side in (left, right) for at in range(2)),
-                condition("False", 2),
+            "float_obstacle": [condition("False", at) for at in range(3)],
+            "_obstacle_of_window": [
+                *(side("or") for side in (left, right)),
+                *(side("and", at) for side in (left, right) for at in range(2)),
+                change("%", "+"),
             ],
             "find_float_products": [side("and", at) for side in (left, right) for at in range(2)],
         },
@@ -401,7 +403,7 @@ MUTANTS = [
         "lowering/kernel_plan.py",
         "lowering/test_kernel_plan.py",
         {
-            "KernelPlan._described": [condition("False", 1), condition("False", 2)],
+            "KernelPlan._described": [condition("False", 0), condition("False", 1)],
             "KernelPlan.__str__": [change(">", ">=", 0), change(">", ">=", 1)],
             "_title": [change("is", "is not")],
         },
@@ -416,7 +418,7 @@ MUTANTS = [
         "runtime/test_reasons.py",
         {
             "is_integer_product": [right("and")],
-            "obstacle": [
+            "integer_obstacle": [
                 condition("False", 2),
                 change("==", "!=", 1),
                 change(">", ">=", 0),

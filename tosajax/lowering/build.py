@@ -17,7 +17,7 @@ from tosajax.graph import Graph, Node, Tensor, declared_variables
 from tosajax.graph.edit import unused
 from tosajax.lowering.chains import inputs_inside, outputs_of
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
-from tosajax.lowering.fusions.products import is_integer_product, obstacle
+from tosajax.lowering.fusions import obstacle
 from tosajax.lowering.inputs import checked_inputs, forms_of
 from tosajax.lowering.kernel_plan import KernelPlan, plan_of, without_kernels
 from tosajax.lowering.kernels import Kernel, chain_step, kernel_of, kernel_step, native_set
@@ -177,8 +177,7 @@ def scope_name(node: Node) -> str:
 
 def _scope(node: Node, tensors: Mapping[str, Tensor], *, native: bool) -> str:
     """The scope name of a node, with the reason if no native kernel computes its products."""
-    is_left = native and is_integer_product(node, tensors)
-    reason = obstacle(node, tensors) if is_left else ""
+    reason = obstacle(node, tensors) if native else ""
     return f"{scope_name(node)}/{not_native(reason)}" if reason else scope_name(node)
 
 

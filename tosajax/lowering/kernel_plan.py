@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from tosajax import spec
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.chains import Part, chains
-from tosajax.lowering.fusions import Fusion, find_fusions, nodes_of
-from tosajax.lowering.fusions.products import is_integer_product, obstacle
+from tosajax.lowering.fusions import Fusion, find_fusions, nodes_of, obstacle
 from tosajax.lowering.run import Traced
 from tosajax.lowering.uses import Uses, uses_of
 from tosajax.validation import validate
@@ -62,7 +61,7 @@ class KernelPlan:
     def _described(self, part: Part) -> str:
         if not isinstance(part, Node):
             return f"native  {', '.join(_title(node, part) for node in nodes_of(part))}"
-        reason = obstacle(part, self.tensors) if is_integer_product(part, self.tensors) else ""
+        reason = obstacle(part, self.tensors)
         return f"XLA     {part.title}" + (f": {reason}" if reason else "")
 
 

@@ -10,10 +10,22 @@ from collections.abc import Mapping, Sequence
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.fusions.additions import Addition, ProductAddition, find_additions, joined
 from tosajax.lowering.fusions.elementwise import Elementwise, find_elementwise
-from tosajax.lowering.fusions.floats import FloatProduct, find_float_products, is_float_product
+from tosajax.lowering.fusions.floats import (
+    FloatProduct,
+    find_float_products,
+    float_obstacle,
+    is_float_product,
+    is_product_of_floats,
+)
 from tosajax.lowering.fusions.pattern import nodes_of
 from tosajax.lowering.fusions.pools import Pool, find_pools
-from tosajax.lowering.fusions.products import Product, find_products, is_product
+from tosajax.lowering.fusions.products import (
+    Product,
+    find_products,
+    integer_obstacle,
+    is_integer_product,
+    is_product,
+)
 
 Fusion = Product | ProductAddition | Addition | Pool | FloatProduct | Elementwise
 
@@ -54,6 +66,13 @@ def has_kernels(graph: Graph) -> bool:
 
 def _has_kernel(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return is_product(node, tensors) or is_float_product(node, tensors)
+
+
+def obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
+    """Why no native kernel computes a product; "" if one does, or if a node is none."""
+    if is_integer_product(node, tensors):
+        return integer_obstacle(node, tensors)
+    return float_obstacle(node, tensors) if is_product_of_floats(node, tensors) else ""
 
 
 def output_of(fusion: Fusion) -> str:

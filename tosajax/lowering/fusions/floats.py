@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
 from tosajax.lowering.fusions.pattern import RESHAPE, Prepare, Reader, inputs_of, layout_of
@@ -207,28 +208,49 @@ def find_float_products(
 
 
 def is_float_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a native kernel computes a node's products of float32: those by constants.
+    """Whether a native kernel computes a node's products of float32: those by constants."""
+    return is_product_of_floats(node, tensors) and not float_obstacle(node, tensors)
 
-    Padding is a product with 0, which is not 0 where a weight is infinite.
-    """
+
+def is_product_of_floats(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a node is a convolution or matrix product of floats."""
+    return spec.OPERATORS[node.op].is_product and tensors[node.inputs[0]].dtype.is_float
+
+
+def float_obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
+    """Why no native kernel computes a product of floats; "" if one does."""
     if node.op not in (*PLANAR, TRANSPOSED, "MATMUL"):
-        return False
+        return f"none of {node.op} of floats"
     names = inputs_of(node)
     pair = ("a", "b") if node.op == "MATMUL" else ("input", "weight")
     left, right = (tensors[names[name]] for name in pair)
-    if {left.dtype, tensors[node.outputs[0]].dtype} != {DType.FP32} or right.values is None:
-        return False
+    other = next((t for t in (left, tensors[node.outputs[0]]) if t.dtype is not DType.FP32), None)
+    if other is not None:
+        return f"none of {other.dtype.name}"
+    if right.values is None:
+        return "right matrix not constant" if node.op == "MATMUL" else "weights not constant"
     if node.op == "MATMUL":
-        return right.values.shape[0] == 1
-    if node.op == "DEPTHWISE_CONV2D" and math.prod(right.values.shape[:2]) > MOST_TAPS:
-        return False
-    is_finite = bool(np.isfinite(right.values).all())
+        return "" if right.values.shape[0] == 1 else "several right matrices"
+    return _obstacle_of_window(node, right.values)
+
+
+def _obstacle_of_window(node: Node, weights: np.ndarray) -> str:
+    """Why no native kernel computes a convolution by constant weights; "" if one does.
+
+    Padding is a product with 0, which is not 0 where a weight is infinite.
+    """
+    taps = math.prod(weights.shape[:2])
+    if node.op == "DEPTHWISE_CONV2D" and taps > MOST_TAPS:
+        return f"{taps} taps, more than {MOST_TAPS}"
     if node.op == TRANSPOSED:
-        # Where the window is no multiple of the stride, its kernel has taps of 0, whose products
-        # with infinite inputs are NaN.
-        sizes = zip(right.values.shape[1:3], node.attributes["stride"], strict=True)
-        return is_finite and all(size % step == 0 for size, step in sizes)
-    return not any(node.attributes["pad"]) or is_finite
+        # Else its kernel has taps of 0, whose products with infinite inputs are NaN.
+        sizes = zip(weights.shape[1:3], node.attributes["stride"], strict=True)
+        if any(size % step for size, step in sizes):
+            return "window no multiple of the stride"
+    is_padded = node.op == TRANSPOSED or any(node.attributes["pad"])
+    if is_padded and not np.isfinite(weights).all():
+        return "infinite weights beside padding"
+    return ""
 
 
 def _following(

@@ -119,7 +119,7 @@ def find_products(
 
 def is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a native kernel computes a node's products."""
-    return is_integer_product(node, tensors) and not obstacle(node, tensors)
+    return is_integer_product(node, tensors) and not integer_obstacle(node, tensors)
 
 
 def is_integer_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
@@ -128,7 +128,7 @@ def is_integer_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return is_product and tensors[node.inputs[0]].dtype in _MOST_TERMS
 
 
-def obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
+def integer_obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
     """Why no native kernel computes an integer product; "" if one does.
 
     Sums must fit int32, and the number of taps the code.
