@@ -69,14 +69,13 @@ def erf(x: Value) -> Value:
 
 
 def _split(x: Value) -> tuple[Value, Value]:
-    """n, as i32, and e**r - 1 of x = n * log(2) + r."""
+    """n, in the lowest 9 bits of i32, and e**r - 1 of x = n * log(2) + r."""
     rounder = constant(x, _ROUNDER)
     shifted = multiply_add(x, constant(x, 1 / math.log(2)), rounder)
     whole = subtract(shifted, rounder)
     rest = multiply_add(whole, constant(x, -_LOG2_HIGH), x)
     rest = multiply_add(whole, constant(x, -_LOG2_LOW), rest)
-    power = floats.to_bits(shifted) - floats.to_bits(rounder)
-    return power, multiply(_polynomial(rest, _SERIES), rest)
+    return floats.to_bits(shifted), multiply(_polynomial(rest, _SERIES), rest)
 
 
 def _polynomial(x: Value, coefficients: Sequence[float]) -> Value:
@@ -88,5 +87,5 @@ def _polynomial(x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def _power_of_two(power: Value) -> Value:
-    """2**n of i32 in [-126, 127]."""
+    """2**n of the lowest 9 bits of i32, in [-126, 127]."""
     return floats.of_bits((power + 127) << 23)
