@@ -264,6 +264,26 @@ def test_each_operator(s: InstructionSet, name: str):
         same(found, case.wanted(arrays))
 
 
+@pytest.mark.parametrize("element", ["i8", "i16"])
+@pytest.mark.parametrize("s", SETS)
+def test_narrow_results_are_read_again(s: InstructionSet, element: str):
+    """CAST, a shift and a negation in a narrow type, and all of it as int32."""
+    x = drawn("i32", SHAPE, 3)
+    operands = [Operand(ELEMENT, x, "i32"), Operand(SCALAR, np.int32(3), "i32")]
+    steps = [
+        Step("CAST", (0,), "i32", element),
+        Step("CAST", (2,), element, "i32"),
+        Step("LOGICAL_LEFT_SHIFT", (2, 1), element, element),
+        Step("LOGICAL_RIGHT_SHIFT", (4, 1), element, element),
+        Step("CAST", (5,), element, "i32"),
+        Step("BITWISE_XOR", (6, 3), "i32", "i32"),
+    ]
+    low = x.astype(DTYPES[element])
+    unsigned = (low << 3).astype(low.dtype).view(f"u{low.dtype}") >> 3
+    wanted = unsigned.view(low.dtype).astype(np.int32) ^ low
+    same(native_calls.call(compute(s, x.shape, operands, steps)), wanted)
+
+
 # Functions in float64, and the largest error in units of the last place of normal results.
 APPROXIMATE: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "ERF": (np.vectorize(math.erf), 4),

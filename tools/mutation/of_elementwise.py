@@ -54,7 +54,6 @@ MUTANTS = [
             "Rescale.apply": [
                 condition("False", 0),
                 condition("False", 1),
-                condition("False", 2),
                 left("-"),
                 left("+"),
             ],
