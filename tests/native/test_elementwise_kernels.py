@@ -20,6 +20,7 @@ from tosajax import ops
 from tosajax.dtypes import DType
 from tosajax.native import call
 from tosajax.native.calls.schedule import KernelCall
+from tosajax.native.codegen import isa
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.requantize import UPPER_SHIFT
 from tosajax.native.codegen.steps import (
@@ -35,6 +36,7 @@ from tosajax.native.codegen.steps import (
     Step,
 )
 from tosajax.native.elementwise import Operand, compute
+from tosajax.native.kernels import elementwise
 from tosajax.spec import RoundingMode
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -495,3 +497,15 @@ def test_examples_of_vmap_share_a_call(s: InstructionSet):
     x, of_rows = chain_inputs(4, 33)
     fn = jax.jit(jax.vmap(lambda *each: call.run(chain(s, *each))))
     same(np.asarray(fn(x[:, None], of_rows[:, None]))[:, 0], chained(x, of_rows))
+
+
+def test_rows_are_read_no_more_than_reductions_need():
+    """One pass for one reduction, which keeps nothing; a second pass reads what the first kept."""
+    operands = (elementwise.Operand(ELEMENT, "i32"),)
+    total = Step("REDUCE_SUM", (1,), "i32", "i32", is_row=True)
+    steps = (Step("ABS", (0,), "i32", "i32"), total, Step("CLZ", (2,), "i32", "i32", is_row=True))
+    s = isa.PORTABLE
+    found = elementwise.KernelKey(s, operands, steps).stages
+    assert (found.passes, found.kept) == (1, ())
+    found = elementwise.KernelKey(s, operands, (*steps, Step("SUB", (1, 3), "i32", "i32"))).stages
+    assert (found.passes, found.kept) == (2, (1,))
