@@ -45,6 +45,7 @@ from benchmarks.layers import Network
 from benchmarks.peers import litert, ort
 from benchmarks.results import Measured, Measurement, Results
 from benchmarks.work import Disagreement, Work
+from benchmarks.zoo import report as zoo_report
 from tosajax.spec import ResizeMode
 
 BATCH = 3
@@ -543,3 +544,19 @@ def test_program(tmp_path):
     assert results["works"]["matmul-m1"]["contenders"]["plain"]["agreement"] == "same bits"
     runs = json.loads((tmp_path / "p.json").read_text())
     assert (tmp_path / "p.md").read_text() == report.page(results, runs)
+
+
+def test_page_of_networks_of_others():
+    ratio = {"ratio": [0.9, 1.25, 1.3]}
+    row = {
+        "is_float": True, "products": 3, "native": 2, "error of outputs": [2e-6],
+        "batch 1": {"tosajax": {"seconds": 0.002}, "peer": ratio},
+    }  # fmt: skip
+    rows = {"a.tflite": row, "b.onnx": {"error": "no such operator"}}
+    verdicts = zoo_report.judge(rows)
+    text = zoo_report.page(rows, [1], verdicts)
+    assert "| a.tflite | float | error 2e-06 | 2/3 | 2 ms | 1.25 (0.90-1.30) |" in text
+    assert "\nb.onnx: no such operator\n" in text
+    assert "| networks that failed | 1.00 , at most 0 : miss |" in text
+    assert "| floats, 1 image, mean | 1.25 x, at least 1 x: pass |" in text
+    assert "| integers, 1 image, mean | not measured |" in text

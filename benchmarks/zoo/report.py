@@ -47,6 +47,7 @@ def page(rows: Rows, batches: Sequence[int], verdicts: Sequence[Verdict]) -> str
         *(f"- {text}" for text in machine_lines(machine.describe())),
         "\n## Networks\n",
         table(rows, batches),
+        *(f"\n{line(name, row)}" for name, row in rows.items() if "error" in row),
         "\n## Targets\n",
         "| target | |",
         "|---|---|",

@@ -95,7 +95,7 @@ MUTANTS = [
         "native/elementwise.py",
         "native/test_resize.py",
         {
-            "grid_of": [condition("False", 0), condition("False", 1), left("-")],
+            "grid_of": [condition("False", 0), condition("False", 1), left("-", 0), left("-", 1)],
         },
     ),
     *mutants(

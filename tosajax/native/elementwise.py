@@ -6,16 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tosajax.native.calls.schedule import KernelCall
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.steps import CHANNEL, FLOAT, IMAGES, RESIZED, SCALAR, TABLE, Step
 from tosajax.native.kernels import elementwise
 from tosajax.native.kernels.elementwise import Fields, KernelKey
-from tosajax.native.operands import Array, array_module
+from tosajax.native.operands import Array, array_module, bits_of
 from tosajax.native.sharing import threads_of
 from tosajax.native.tiling import Plan
 from tosajax.ops.image import Samples
@@ -65,7 +63,6 @@ def compute(
     channels = [_words(o, pitch) for o in operands if o.kind == CHANNEL]
     numbers = [_words(o, 1) for o in operands if o.kind == SCALAR]
     tables = [_words(o, o.array.size) for o in operands if o.kind == TABLE]
-
     resized = [o for o in operands if o.kind == RESIZED]
     tables += [o.grid.reshape(-1) for o in resized if o.grid is not None]
     plane = math.prod(resized[0].array.shape[1:]) if resized else 0
@@ -101,10 +98,11 @@ def grid_of(
         before, after = samples.before, samples.after
         if not is_bilinear:
             before = after = samples.nearest
-        weight, unit = samples.part.astype(np.int32), np.int32(samples.unit)
+        weights = samples.unit - samples.part, samples.part
         if element == FLOAT:
-            weight, unit = (samples.part / samples.unit).astype(np.float32), np.float32(1)
-        words = before * pitch, after * pitch, _bits(unit - weight), _bits(weight)
+            weight = (samples.part / samples.unit).astype(np.float32)
+            weights = bits_of(np.float32(1) - weight), bits_of(weight)
+        words = before * pitch, after * pitch, *weights
         parts.append(np.stack([word.astype(np.int32) for word in words], 1))
     return np.concatenate(parts)
 
@@ -142,17 +140,8 @@ def _words(operand: Operand, length: int) -> Array:
     """Values of an operand as i32, with zeros up to a length."""
     xp = array_module(operand.array)
     values = xp.asarray(operand.array).reshape(-1)
-    values = _bits(values.astype(np.float32 if operand.element == FLOAT else np.int32))
+    values = bits_of(values) if operand.element == FLOAT else values.astype(np.int32)
     return xp.pad(values, (0, length - values.size))
-
-
-def _bits(values: Array) -> Array:
-    """The bits of float32, as int32; integers unchanged."""
-    if values.dtype != np.float32:
-        return values
-    if isinstance(values, np.ndarray):
-        return values.view(np.int32)
-    return lax.bitcast_convert_type(values, jnp.int32)
 
 
 def _joined(words: Sequence[Array]) -> Array:

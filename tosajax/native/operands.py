@@ -263,19 +263,19 @@ def _float_operands(
     key: EpilogueKey, count: int, bias: Array, steps: FloatSteps
 ) -> tuple[Array, Array]:
     """The operands "channels" and "limits" of a convolution of float32: bits of float32."""
-    rows = [_bits(row) for row in (bias, *steps.of_kinds(CHANNEL))]
+    rows = [bits_of(row) for row in (bias, *steps.of_kinds(CHANNEL))]
     numbers: list[Any] = [np.zeros(1, np.int32)]  # the value of padding
     for kind, operand in zip(steps.key.operands, steps.operands, strict=True):
         if kind == PADDED:
             numbers.append(np.full(1, operand.shape[-1], np.int32))
         elif kind == SCALAR:
-            numbers.append(_bits(operand).reshape(1))
+            numbers.append(bits_of(operand).reshape(1))
     # Epilogues of integers read as many.
     numbers += [np.zeros(1, np.int32)] * (LARGEST + 1 - len(numbers))
     return channels_of(key, count, rows, None), array_module(*numbers).concatenate(numbers)
 
 
-def _bits(values: Any) -> Array:
+def bits_of(values: Any) -> Array:
     """The bits of float32, as int32."""
     if isinstance(values, jax.Array):
         return lax.bitcast_convert_type(values.astype(jnp.float32), jnp.int32)

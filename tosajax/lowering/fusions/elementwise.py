@@ -13,12 +13,16 @@ import numpy as np
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
 from tosajax.lowering.fusions.pattern import (
+    BOUNDS,
+    MOST_IMAGES,
     RESHAPE,
+    VALUES,
     Prepare,
     Reader,
     inputs_of,
     layout_of,
     rounds_twice,
+    values_of,
 )
 from tosajax.native.codegen.requantize import UPPER_SHIFT
 from tosajax.native.codegen.steps import (
@@ -52,13 +56,10 @@ _TYPES = {
     DType.INT32: "i32",
     DType.FP32: FLOAT,
 }
-_VALUES = "input", "input1", "input2", "input3"  # the arguments that have the shape of results
-_BOUNDS = "min_val", "max_val"
 _OTHERS = "RESCALE", "TABLE", "CAST", "ARITHMETIC_RIGHT_SHIFT"
 _MOVES = RESHAPE, RESIZE  # whose other operands are not operands of steps
 _OPERATORS = {*OF_FLOATS, *OF_INTEGERS, *REDUCTIONS, *_OTHERS, *_MOVES}
 _MOST_STEPS = 64
-_MOST_IMAGES = 8  # a kernel has few pointers
 LEAST_ROW = 16  # elements of a row that are worth vectors of their own
 LEAST_WORK = 2**12  # elements times steps that are worth a call
 
@@ -92,7 +93,7 @@ class Elementwise(NamedTuple):
         read = (
             (name, _kind(node, tensors[name], shape))
             for node in self.steps
-            for name in _values_of(node)
+            for name in values_of(node)
             if name not in inside
         )
         return list(dict.fromkeys(read))
@@ -115,7 +116,7 @@ class Elementwise(NamedTuple):
             steps, inside = list[Step](), dict[str, int]()
             for node, numbers in zip(self.steps, own, strict=True):
                 (output,) = node.outputs
-                kinds = ((n, _kind(node, tensors[n], shape)) for n in _values_of(node))
+                kinds = ((n, _kind(node, tensors[n], shape)) for n in values_of(node))
                 values = (inside.get(pair[0], reads.get(pair)) for pair in kinds)
                 read = *(number for number in values if number is not None), *numbers
                 if node.op == RESHAPE:
@@ -184,11 +185,11 @@ class _Finder:
             if number in inside:
                 continue
             node = self.nodes[number]
-            read = {n for n in _values_of(node) if self._kind(node, n, shape) in IMAGES}
+            read = {n for n in values_of(node) if self._kind(node, n, shape) in IMAGES}
             # The result was an input until now.
             others = (images | read) - {node.outputs[0]}
             samples = node.op == RESIZE and any(self.nodes[n].op == RESIZE for n in inside)
-            if len(others) > _MOST_IMAGES or samples:
+            if len(others) > MOST_IMAGES or samples:
                 continue
             images, inside = others, inside | {number}
             for name in read:
@@ -227,7 +228,7 @@ class _Finder:
         """Whether a kernel computes a node for elements of a shape."""
         if not _has_step(node, self.tensors):
             return False
-        if not all(self._kind(node, name, shape) for name in _values_of(node)):
+        if not all(self._kind(node, name, shape) for name in values_of(node)):
             return False
         result = self.tensors[node.outputs[0]].shape
         if node.op in REDUCTIONS:
@@ -248,7 +249,7 @@ def _has_step(node: Node, tensors: Mapping[str, Tensor]) -> bool:
         return False
     if node.attributes.get("nan_mode", NanMode.PROPAGATE) != NanMode.PROPAGATE:
         return False
-    names = [*_values_of(node), *node.outputs]
+    names = [*values_of(node), *node.outputs]
     if any(tensors[name].dtype not in _TYPES for name in names):
         return False
     source = _TYPES[tensors[names[0]].dtype]
@@ -257,11 +258,6 @@ def _has_step(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     if node.op in REDUCTIONS or node.op in _OTHERS or node.op == RESHAPE:
         return True
     return node.op in (OF_FLOATS if source == FLOAT else OF_INTEGERS)
-
-
-def _values_of(node: Node) -> list[str]:
-    """The tensors that a node reads by element."""
-    return [name for argument, name in inputs_of(node).items() if argument in _VALUES]
 
 
 def _extent(shape: tuple[int, ...], of: tuple[int, ...]) -> str:
@@ -327,21 +323,21 @@ def _parameters(reader: Reader, node: Node) -> Iterator[Any]:
     """The operands of a node that are no tensors of elements: scales, zero points, bounds."""
     from tosajax.native.elementwise import Operand
 
-    source = _TYPES[reader.tensors[_values_of(node)[0]].dtype]
+    source = _TYPES[reader.tensors[values_of(node)[0]].dtype]
     if node.op == "CLAMP":
-        for name in _BOUNDS:
+        for name in BOUNDS:
             yield Operand(SCALAR, np.asarray(reader.attribute(node, name)), source)
     for argument, name in inputs_of(node).items() if node.op not in _MOVES else ():
         if argument == "table":
             yield Operand(TABLE, reader.value(name), "i32", source)
-        elif argument not in _VALUES and _needs(node, argument, reader.tensors):
+        elif argument not in VALUES and _needs(node, argument, reader.tensors):
             value = reader.value(name)
             yield Operand(SCALAR if value.size == 1 else CHANNEL, value, "i32")
 
 
 def _needs(node: Node, argument: str, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a step reads a parameter: not those that only have one value."""
-    source = tensors[_values_of(node)[0]].dtype
+    source = tensors[values_of(node)[0]].dtype
     if node.op == "NEGATE":
         return source is not DType.FP32
     return node.op != "MUL" or (argument == "shift" and _shifts(node, tensors))
@@ -358,7 +354,7 @@ def _step(
     node: Node, read: tuple[int, ...], tensors: Mapping[str, Tensor], shape: tuple[int, ...]
 ) -> Step:
     """A node as a step."""
-    source, result = tensors[_values_of(node)[0]], tensors[node.outputs[0]]
+    source, result = tensors[values_of(node)[0]], tensors[node.outputs[0]]
     is_row = _extent(result.shape or (), shape) == ROW
     mode = _mode(node, tensors)
     return Step(node.op, read, _TYPES[source.dtype], _TYPES[result.dtype], mode, is_row)

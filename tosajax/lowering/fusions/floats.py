@@ -12,7 +12,16 @@ import numpy as np
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fusions.pattern import RESHAPE, Prepare, Reader, inputs_of, layout_of
+from tosajax.lowering.fusions.pattern import (
+    BOUNDS,
+    MOST_IMAGES,
+    RESHAPE,
+    Prepare,
+    Reader,
+    inputs_of,
+    layout_of,
+    values_of,
+)
 from tosajax.lowering.fusions.products import MOST_TAPS, PLANAR, window_of
 from tosajax.lowering.fusions.slices import needless_slice, slices_of
 from tosajax.native.codegen.steps import CHANNEL, ELEMENT, IMAGES, OF_FLOATS, PADDED, SCALAR
@@ -23,11 +32,8 @@ if TYPE_CHECKING:
     from tosajax.native.codegen.isa import InstructionSet
     from tosajax.native.operands import FloatSteps, Operands
 
-_VALUES = "input", "input1", "input2", "input3"  # the arguments that elementwise operators have
-_BOUNDS = "min_val", "max_val"
 TRANSPOSED = "TRANSPOSE_CONV2D"
 _MOST_STEPS = 16
-_MOST_OTHERS = 8  # of the operands of steps, images: a kernel has few pointers
 
 
 class _Operand(NamedTuple):
@@ -130,7 +136,7 @@ class FloatProduct(NamedTuple):
         """Yields each operand of the steps once."""
         inside = {self.main.outputs[0], *(node.outputs[0] for node in self.steps)}
         padded = {node.outputs[0]: node.inputs[0] for node in self.pads}
-        read = (name for node in self.steps for name in _read_by(node))
+        read = (name for node in self.steps for name in values_of(node))
         for name in dict.fromkeys(read):
             if name in padded:
                 yield _Operand(name, padded[name], PADDED)
@@ -154,11 +160,11 @@ class FloatProduct(NamedTuple):
             if node.op == "CLAMP":
                 bounds[node.outputs[0]] = [1 + len(kinds), 2 + len(kinds)]
                 kinds += [SCALAR] * 2
-                operands += [reader.attribute(node, name) for name in _BOUNDS]
+                operands += [reader.attribute(node, name) for name in BOUNDS]
         steps: list[tuple[str, tuple[int, ...]]] = []
         for node in self.steps:
             (output,) = node.outputs
-            read = [numbers[name] for name in _read_by(node)]
+            read = [numbers[name] for name in values_of(node)]
             if node.op == RESHAPE:
                 numbers[output] = read[0]
                 continue
@@ -277,7 +283,7 @@ def _following(
         if id(node) in taken or not _is_step(node, inside, result, tensors):
             break
         others |= {name for name in _outside(node, inside) if _is_other(tensors[name], result)}
-        if len(others) > _MOST_OTHERS:
+        if len(others) > MOST_IMAGES:
             break
         steps.append(node)
         inside.add(node.outputs[0])
@@ -302,14 +308,9 @@ def _is_step(node: Node, inside: set[str], result: Tensor, tensors: Mapping[str,
     return all(_kind(tensors[name], result) for name in _outside(node, inside))
 
 
-def _read_by(node: Node) -> list[str]:
-    """The tensors that an elementwise node reads, without zero points and shifts of integers."""
-    return [name for argument, name in inputs_of(node).items() if argument in _VALUES]
-
-
 def _outside(node: Node, inside: set[str]) -> list[str]:
     """The operands of an elementwise node that are not computed in the kernel."""
-    return [name for name in _read_by(node) if name not in inside]
+    return [name for name in values_of(node) if name not in inside]
 
 
 def _is_other(tensor: Tensor, result: Tensor) -> bool:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 
 RESHAPE = "RESHAPE"
+BOUNDS = "min_val", "max_val"  # the attributes of CLAMP that a kernel reads as operands
+MOST_IMAGES = 8  # inputs with a dimension of images: a kernel has few pointers
+VALUES = "input", "input1", "input2", "input3"
 
 
 def nodes_of(fusion: Sequence[Any]) -> list[Node]:
@@ -34,6 +37,11 @@ def nodes_of(fusion: Sequence[Any]) -> list[Node]:
 def inputs_of(node: Node) -> dict[str, str]:
     """The names of the tensors that a node reads, by argument."""
     return arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT)
+
+
+def values_of(node: Node) -> list[str]:
+    """The tensors that an elementwise node reads by element: no scales, zero points, tables."""
+    return [name for argument, name in inputs_of(node).items() if argument in VALUES]
 
 
 def reader_of(node: Node, readers: Mapping[str, Node]) -> Node | None:
